@@ -47,7 +47,7 @@ from typing import Any, get_args
 from unittest import mock
 
 from simulator.api import Session
-from simulator.api.collectives import machines_fitted_to
+from simulator.api.context import machines_fitted_to
 from simulator.api.session import Question
 from simulator.cli import run as simulate
 from simulator.console.run import run_app

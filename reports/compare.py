@@ -34,10 +34,8 @@ def comparison_figures(document: Document) -> Iterator[Block]:
         of_table = [item for item in of_table if len(item["by"]) <= 1]
         if len(of_table) > 1:
             found["Error by class"].append((f"{name}: absolute error by class", partial(errors_figure, of_table)))
-    found["Staircases"] = [
-        (f"{name} by size: measured, and dashed what is predicted", partial(staircase_figure, series))
-        for name, series in staircases(rows).items()
-    ]
+    by = "by size: measured, and dashed what is predicted"
+    found["Staircases"] = [(f"{name} {by}", partial(staircase_figure, each)) for name, each in staircases(rows).items()]
     if drift and drift["classes"]:
         caption = "How far the second time is from the first: median (dot) and 90th percentile, and"
         figure = partial(drift_figure, drift["classes"], drift["bound"])

@@ -24,6 +24,7 @@ from simulator.results.columns import duration_column, percent
 from simulator.results.reason import verdict
 from simulator.results.result import Result, best_of, by_time, grouped
 from simulator.results.sweep import winners
+from simulator.sums import lists_by_key
 from simulator.units import DURATIONS, format_bandwidth, format_duration, format_size
 
 _SHOWN_LINKS = 12
@@ -69,10 +70,8 @@ def draw_comparison(axes: Axes, results: Sequence[Result]) -> None:
 
 def draw_links(axes: Axes, result: Result, colours: ScalarMappable) -> None:
     """Draw the most used links of *result*; links with equal use share a bar."""
-    alike: dict[tuple[float, float], list[str]] = {}
-    for use in result.links:
-        if use.bytes > 0:
-            alike.setdefault((round(use.utilisation, 6), round(use.bytes, 3)), []).append(use.name)
+    used = (use for use in result.links if use.bytes > 0)
+    alike = lists_by_key(((round(use.utilisation, 6), round(use.bytes, 3)), use.name) for use in used)
     kinds = sorted(alike.items(), key=lambda item: -item[0][0])[:_SHOWN_LINKS]
     rows, uses = range(len(kinds)), [share * 100 for (share, _), _ in kinds]
     axes.barh(rows, uses, color=[colours.cmap(use / 100) for use in uses], height=0.66, zorder=2)

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from reports.view import HOST_LINKS, DrawnEdge, Symbol, View
 from simulator.records import dataclass
+from simulator.sums import lists_by_key
 
 HALF_HEIGHT = 0.19  # of a symbol's box
 _ASIDE = (0.55, -0.55, 0.75, -0.75, 1.1, -1.1)  # offsets to try for lines that would pass behind another symbol
@@ -112,9 +113,7 @@ def _levels(view: View) -> dict[int, int]:
 
 def _columns(view: View, parents: dict[int, int], levels: dict[int, int]) -> list[float]:
     xs: dict[int, float] = {}
-    children: dict[int, list[int]] = {}
-    for child, parent in sorted(parents.items()):
-        children.setdefault(parent, []).append(child)
+    children = lists_by_key((parent, child) for child, parent in sorted(parents.items()))
     place = 0.0
 
     def put(i: int) -> None:
@@ -128,8 +127,7 @@ def _columns(view: View, parents: dict[int, int], levels: dict[int, int]) -> lis
             xs[i] = place
             place += 1
 
-    hosts = sorted({symbol.host for symbol in view.symbols if symbol.host >= 0})
-    for host in hosts:
+    for host in sorted({symbol.host for symbol in view.symbols if symbol.host >= 0}):
         here = [i for i, symbol in enumerate(view.symbols) if symbol.host == host]
         roots = [i for i in here if i not in parents and view.symbols[i].kind in ("cpu", "gpu", "pcie-switch")]
         for root in sorted(roots, key=lambda i: _first_gpu(view, children, i)):

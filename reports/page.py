@@ -19,6 +19,7 @@ from simulator.results.bottleneck import CapacityGiven, slowed_of
 from simulator.results.columns import Heading, PlainTable
 from simulator.results.result import Result
 from simulator.results.training_run import TrainingRun
+from simulator.sums import lists_by_key
 
 _MOST_EVENTS = 50_000  # the longest are kept
 _MOST_POINTS = 20_000  # of all counters together
@@ -117,9 +118,7 @@ def _timeline(trace: str) -> dict[str, Any]:
 
 def _distinct(counters: Mapping[str, list[float]]) -> list[dict[str, Any]]:
     """Return the counters by name, those with equal points as one."""
-    alike: dict[tuple[float, ...], list[str]] = {}
-    for name, points in counters.items():
-        alike.setdefault(tuple(points), []).append(name)
+    alike = lists_by_key((tuple(points), name) for name, points in counters.items())
     names = (f"{each[0]} and {len(each) - 1} alike" if len(each) > 1 else each[0] for each in alike.values())
     return [{"name": name, "points": points} for name, points in zip(names, alike, strict=True)]
 
@@ -228,7 +227,6 @@ def inline_svg(svg: bytes, name: str = "", label: str = "", larger: float = 1.0)
     if name:
         text = re.sub(r"<(metadata|title|desc)>.*?</\1>", "", text, flags=re.DOTALL)
         text = re.sub(r'(\bid="|url\(#|href="#)', rf"\1{name}-", text)
-        text = text.replace('role="img" ', "", 1).replace(
-            "<svg ", f'<svg role="img" aria-label="{html_text(label)}" ', 1
-        )
+        text = text.replace('role="img" ', "", 1)
+        text = text.replace("<svg ", f'<svg role="img" aria-label="{html_text(label)}" ', 1)
     return Markup(text.rstrip() if name else text)

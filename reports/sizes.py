@@ -132,7 +132,6 @@ def _machines(first: str, last: str) -> str:
 
 
 def _draw_rate(axes: Axes, curve: Curve) -> None:
-    """Draw samples per second with their band, next to ideal scaling from the first point."""
     counts = [result.device_count for result in curve.results]
     rates = [result.throughput for result in curve.results]
     bands = [result.band for result in curve.results]
@@ -159,7 +158,6 @@ def _draw_rate(axes: Axes, curve: Curve) -> None:
 
 
 def _draw_shares(axes: Axes, curve: Curve) -> None:
-    """Draw the device's time by activity, as shares of the step."""
     counts = [result.device_count for result in curve.results]
     found = [{name: seconds / r.step_time_s for name, seconds in time_shares(r).items()} for r in curve.results]
     names = [name for name in ACTIVITIES if any(shares.get(name, 0.0) >= 0.005 for shares in found)]

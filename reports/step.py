@@ -80,9 +80,8 @@ def _figure(result: TrainingResult) -> Figure:
         figure.text(0.62, 1.6 / height, textwrap.fill(not_followed(result), 50), fontsize=9, va="center", color=INK)
     if several:
         _draw_streams(place(0.11, 5.42, 0.86, 1.05 + more), result)
-    _draw_parts(
-        place(0.11, 3.2, 0.86, 1.2 if several else 1.75), step, "waiting" if several else "waiting for the host"
-    )
+    waiting = "waiting" if several else "waiting for the host"
+    _draw_parts(place(0.11, 3.2, 0.86, 1.2 if several else 1.75), step, waiting)
     _draw_memory(place(0.11, 0.75, 0.38, 1.35), result)
     timed = [(each.change, each.step_time_s, True) for each in result.remedies if each.step_time_s is not None]
     if result.alternatives or timed:
@@ -100,7 +99,6 @@ def _draw_title(figure: Figure, text: str) -> None:
 
 
 def _draw_streams(axes: Axes, result: TrainingResult) -> None:
-    """Draw when each stream of a device, or each stage of a pipeline, is busy."""
     if result.question.layout.pp > 1:
         draw_passes(axes, result)
     else:

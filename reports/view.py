@@ -191,13 +191,11 @@ def _groups(machine: Machine, kept: Sequence[int]) -> list[list[int]]:
     return list(groups.values())
 
 
-def _edges(
-    by_name: Mapping[str, float], machine: Machine, symbol_of: dict[int, int], bottleneck: str
-) -> list[DrawnEdge]:
+def _edges(by_name: Mapping[str, float], machine: Machine, symbols: dict[int, int], bottleneck: str) -> list[DrawnEdge]:
     grouped: dict[tuple[int, int, str, bool], list[Link]] = {}
     for is_down, every in ((False, machine.links), (True, machine.down)):
         for link in every:
-            a, b = sorted((symbol_of.get(link.src, -1), symbol_of.get(link.dst, -1)))
+            a, b = sorted((symbols.get(link.src, -1), symbols.get(link.dst, -1)))
             if -1 < a < b:
                 grouped.setdefault((a, b, link.kind, is_down), []).append(link)
     edges = []
@@ -206,7 +204,7 @@ def _edges(
         if not is_down:
             names |= {machine.resource_names[link.resource] for link in links}
         use = max(by_name.get(name, 0.0) for name in names)
-        forth = links if is_down else [link for link in links if symbol_of[link.src] == a]
+        forth = links if is_down else [link for link in links if symbols[link.src] == a]
         count, nominal_Bps = sum(link.count for link in forth), sum(link.nominal_Bps for link in forth)
         edges.append(DrawnEdge(a, b, kind, use, bottleneck in names, count, nominal_Bps, is_down=is_down))
     counts = {kind: sorted({edge.count for edge in edges if edge.kind == kind}) for kind in {e.kind for e in edges}}

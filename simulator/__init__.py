@@ -28,37 +28,11 @@ if TYPE_CHECKING:
     from simulator.results.single import SingleResult
     from simulator.results.training import TrainingResult
 
-__all__ = [
-    "AccessQuestion",
-    "Calibration",
-    "CheckpointQuestion",
-    "CollectiveQuestion",
-    "CopyQuestion",
-    "CoreQuestion",
-    "DiskQuestion",
-    "InputError",
-    "InputQuestion",
-    "LaunchQuestion",
-    "Layout",
-    "MessageQuestion",
-    "Neighbour",
-    "OperatorQuestion",
-    "ProgramQuestion",
-    "ProgramResult",
-    "Result",
-    "Session",
-    "SingleResult",
-    "SlowLink",
-    "Software",
-    "StepOptions",
-    "StepQuestion",
-    "TopocastError",
-    "TrainingResult",
-    "Where",
-    "compare",
-    "simulate",
-    "sweep",
-]
+__all__ = ["AccessQuestion", "Calibration", "CheckpointQuestion", "CollectiveQuestion", "CopyQuestion"]
+__all__ += ["CoreQuestion", "DiskQuestion", "InputError", "InputQuestion", "LaunchQuestion", "Layout"]
+__all__ += ["MessageQuestion", "Neighbour", "OperatorQuestion", "ProgramQuestion", "ProgramResult", "Result"]
+__all__ += ["Session", "SingleResult", "SlowLink", "Software", "StepOptions", "StepQuestion", "TopocastError"]
+__all__ += ["TrainingResult", "Where", "compare", "simulate", "sweep"]
 __version__ = "0.1.0"
 
 _PLACES = {

@@ -32,10 +32,7 @@ _state: ContextVar[_Reading | str | None] = ContextVar("effects", default=None) 
 
 @contextmanager
 def data_file(*, trusted: bool, outputs: Collection[str] = ()) -> Iterator[list[Fault]]:
-    """Within it, effects are refused, except files of *outputs* (absolute paths); yields a list of those refused.
-
-    *trusted*: the user trusts the file, so nothing is refused.  A file within another has the trust of the outer one.
-    """
+    """Refuse effects within, but *outputs* (absolute paths), unless *trusted* or in a trusted file; yields refusals."""
     outer = _state.get()
     if isinstance(outer, _Reading):
         yield outer.refused

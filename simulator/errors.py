@@ -112,8 +112,7 @@ def _by_words(wanted: str, names: Sequence[str], words: Mapping[str, str]) -> li
         own = _words_of(name.lower())
         every = own + _words_of(words.get(name, "").lower())
         if asked and all(_holds(every, ask) for ask in asked):
-            in_name = sum(_holds(own, ask) for ask in asked)
-            found.append((-in_name, len(own), len(name), name))
+            found.append((-sum(_holds(own, ask) for ask in asked), len(own), len(name), name))
     return [name for *_, name in sorted(found)]
 
 
@@ -218,7 +217,6 @@ class InputError(TopocastError):
         return "\n".join(lines if door != "value" else [line.removeprefix(": ") for line in lines])
 
     def __reduce__(self) -> tuple[type[InputError], tuple[tuple[Fault, ...], int]]:
-        """Return the arguments to recreate the error in another process."""
         return type(self), (self.faults, self.more)
 
     def changed(self, change: Callable[[Fault], Fault]) -> InputError:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from simulator.workload.find import NetworkSource
 
 Answered = Result | TrainingResult | SingleResult | ProgramResult
+_Computed = tuple[object, object, Callable[[Any], Any] | None]  # a workload, inputs and the loss of a module
 _SHOWN = ("show_options", "emit")
 _OPTIONS = {name: each for name, each in OPTIONS.items() if each.group != "Output" and name not in _SHOWN}
 _SPELT = {word: name for name in _OPTIONS if (word := option_spelt(name)[2:]) != name.replace("_", "-")}
@@ -88,7 +89,7 @@ def simulate(
     InputError
         If values cannot be parsed or name something that does not exist; with every fault.
     """
-    found = _answers(topology, strategy, workload, inputs, loss, options, one=True)
+    found = _answers({"topology": topology, "strategy": strategy, **options}, (workload, inputs, loss), one=True)
     if len(found) > 1:
         raise InputError("simulate gives one answer, and this asks for several; compare gives them all")
     return found[0]
@@ -108,7 +109,7 @@ def compare(
     An exchange is compared with all strategies unless some are named.  Those that do not fit are left out.  Raises
     InputError if none fits, and as :func:`simulate`.
     """
-    return _answers(topology, strategy, workload, inputs, loss, options, one=False)
+    return _answers({"topology": topology, "strategy": strategy, **options}, (workload, inputs, loss), one=False)
 
 
 class Sweep(list[dict[str, Any]]):
@@ -153,19 +154,10 @@ def sweep(topology: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *
     return Sweep([{**row, **dict(zip(several, values, strict=True))} for row, values in each])
 
 
-def _answers(
-    topology: str | os.PathLike[str],
-    strategy: str | None,
-    workload: object,
-    inputs: object,
-    loss: Callable[[Any], Any] | None,
-    options: Mapping[str, object],
-    *,
-    one: bool,
-) -> list[Answered]:
+def _answers(options: Mapping[str, object], computed: _Computed, *, one: bool) -> list[Answered]:
     """Return the answers of the command line; *one*: an exchange without a strategy is NCCL's."""
-    name, source = _workload(workload, inputs, loss, options)
-    written = _written({"topology": topology, "strategy": strategy, "workload": name, **options})
+    name, source = _workload(*computed, options)
+    written = _written({**options, "workload": name})
     try:
         written, notes = with_launch(written)
         _warn(notes)
@@ -210,7 +202,6 @@ def _workload(
 
 
 def _written(options: Mapping[str, object]) -> CommandOptions:
-    """Return *options* in the form of the command line; raises InputError."""
     faults: list[Fault] = []
     said: dict[str, Any] = {"quiet": True}
     for name, value in options.items():

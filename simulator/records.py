@@ -153,8 +153,6 @@ class _Later:
 
 
 class _Factory:
-    """The default of a field that a factory makes."""
-
     def __repr__(self) -> str:
         return "<factory>"
 
@@ -164,15 +162,11 @@ _FACTORY = _Factory()
 
 @cache
 def _code(source: str) -> CodeType:
-    """Return what the function in *source* compiles to."""
     return next(each for each in compile(source, "<records>", "exec").co_consts if isinstance(each, CodeType))
 
 
 def _function(source: str, names: Sequence[str], **known: object) -> FunctionType:
-    """Return the function in *source*, in which ``_0``, ``_1`` stand for *names*, and which knows what is *known*.
-
-    Classes of as many fields share what is compiled: only the names differ.
-    """
+    """Return the function in *source* with *names* for ``_0``, ``_1``, knowing what is *known*; code is shared."""
     code = _code(source)
     called = {f"_{place}": name for place, name in enumerate(names)}
     named = code.replace(

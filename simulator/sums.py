@@ -1,4 +1,4 @@
-"""Sums of numbers that belong together: :func:`sums_by_key`."""
+"""Numbers and other values that belong together, by key: :func:`sums_by_key`, :func:`lists_by_key`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 K = TypeVar("K")
+V = TypeVar("V")
 
 
 def sums_by_key(pairs: Iterable[tuple[K, Any]]) -> dict[K, Any]:
@@ -13,4 +14,12 @@ def sums_by_key(pairs: Iterable[tuple[K, Any]]) -> dict[K, Any]:
     found: dict[K, Any] = {}
     for key, number in pairs:
         found[key] = found.get(key, 0) + number
+    return found
+
+
+def lists_by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """Return the values of each key in *pairs*, keys and values in the order in which they come."""
+    found: dict[K, list[V]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
     return found

@@ -31,10 +31,7 @@ def _bytes_table(suffix: str) -> dict[str, Decimal]:
 
 
 class _Dimension(NamedTuple):
-    """Units in SI units, an example, and the least and most allowed value.
-
-    These are far beyond real hardware, and within the precision of float sums.
-    """
+    """Units in SI units, an example, and the least and most allowed value, far beyond real hardware."""
 
     units: dict[str, Decimal]
     example: str
@@ -151,10 +148,7 @@ def in_si(number: str, unit: str) -> float:
 
 
 def parse_quantity(value: object, dimension: str, *, minimum: float = 0.0, positive: bool = False) -> float:
-    """Return *value* (text with a unit) in SI: bytes, seconds, B/s, FLOP/s, Hz, W, m, bit/m2 or 1/s.
-
-    Raises ValueError if *value* is not text, has no unit or one of another dimension, or is out of range.
-    """
+    """Return *value* (text with a unit) in SI: bytes, s, B/s, FLOP/s, Hz, W, m, bit/m2 or 1/s; raises ValueError."""
     _, example, least, most = _DIMENSIONS[dimension]
     if isinstance(value, bool) or not isinstance(value, str):
         kind = "the bare number" if isinstance(value, int | float) and not isinstance(value, bool) else "the value"

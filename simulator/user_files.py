@@ -15,13 +15,8 @@ from pathlib import Path
 from simulator.errors import Fault, InputError, one_line
 
 _PIECE_BYTES = 1 << 20
-_KINDS = {
-    stat.S_IFDIR: "a folder",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-    stat.S_IFIFO: "a named pipe",
-    stat.S_IFSOCK: "a socket",
-}
+_KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}
+_KINDS |= dict.fromkeys((stat.S_IFCHR, stat.S_IFBLK), "a device")
 
 
 def open_user_file(path: str | Path, shown: str | None = None, *, needed: str = "a file") -> BufferedReader:
@@ -48,10 +43,7 @@ def open_user_file(path: str | Path, shown: str | None = None, *, needed: str = 
 def read_user_file(
     path: str | Path, most: int, shown: str | None = None, *, needed: str = "a file", usual: str = ""
 ) -> bytes:
-    """Return the content of the file *path* of at most *most* bytes; *usual* says the usual size in the refusal.
-
-    Raises InputError as :func:`open_user_file` does, and if the file is larger.
-    """
+    """Return the at most *most* bytes of *path*, *usual* as the refusal says; raises as :func:`open_user_file`."""
     name = one_line(path, 1000) if shown is None else shown
     with open_user_file(path, name, needed=needed) as stream:
         try:

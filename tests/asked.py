@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from simulator import InputError, Result, Session, StepOptions, StepQuestion, TrainingResult, Where
-from simulator.api.collectives import chosen_gpus
-from simulator.collectives.communicator import Communicator
-from simulator.collectives.request import Request, Strategy, Unsuitable
+from simulator.api.context import chosen_gpus
+from simulator.collectives.communicator import Communicator, Request, Strategy, Unsuitable
 from simulator.network.machine import Machine
 from simulator.questions.calibration import Calibration
 from simulator.questions.collective import CollectiveQuestion

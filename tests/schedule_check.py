@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from simulator.collectives.algorithms import Schedule
+from simulator.collectives.schedules import Schedule
 
 State = list[list[int]]
 

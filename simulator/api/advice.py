@@ -51,13 +51,12 @@ def advised(context: Context, question: StepQuestion, samples: SamplesOption = "
     is_small = result.step.simulation_events <= most_events
     notes = result.notes if is_small or not is_fed else (*result.notes, NOT_TRIED)
     if not result.fits:
-        from simulator.api.remedies import remedies_of
+        from simulator.api.fitting import StepFitting, remedies_of
 
         timed = is_small and question.layout.pp == 1  # to simulate all stages again takes long
-        remedies = remedies_of(context, question, result, device, samples, timed=timed)
+        remedies = remedies_of(StepFitting(context, question, result, device, samples, count), timed=timed)
         return replace(result, remedies=remedies, notes=notes)
-    changes = _ways(context, question, device, samples, several=count > 1)
-    ways = ((words, context, asked) for words, asked in changes)
+    ways = ((words, context, asked) for words, asked in _ways(context, question, device, samples, several=count > 1))
     alternatives = faster(result.step_time_s, question, ways) if is_fed and is_small else ()
     return replace(result, alternatives=alternatives, notes=notes)
 
@@ -66,10 +65,8 @@ def _clock(step: StepResult, device: Device) -> StepClock | None:
     """Return what the clock of a long run costs *step* on *device*; None for CPUs and where it hardly matters."""
     if not isinstance(device, Gpu):
         return None
-    kernels_s, rested_s = (
-        sum(launch.device_s for launch in launches_of(each, step.network, step.options))
-        for each in (device, rested_device(device))
-    )
+    runs = (launches_of(each, step.network, step.options) for each in (device, rested_device(device)))
+    kernels_s, rested_s = (sum(launch.device_s for launch in launches) for launches in runs)
     if rested_s > kernels_s * (1.0 - _MATTERS):
         return None
     bursts = device.above_boost or device.burst > 1.0

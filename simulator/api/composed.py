@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from simulator.api.collectives import chosen_gpus
-from simulator.api.context import Context
+from simulator.api.context import Context, chosen_gpus
 from simulator.bands import FORMATS, host_chain, kernel_chain
 from simulator.bands.composition import AnswerFacts, Composition, class_shares
 from simulator.devices.predict import kernel_cost
@@ -23,10 +22,7 @@ from simulator.workload.network import family_of
 
 
 def composed(context: Context, question: Any) -> Composition:
-    """Return the error classes of the answer to *question*, and the facts about it; raises InputError.
-
-    For a step, only the classes of the whole are returned.  A kind of question that was never measured has no classes.
-    """
+    """Return the classes of the answer to *question*, none if its kind was never measured; raises InputError."""
     known = COMPOSED.get(question.topic)
     if known is None:
         return Composition((), (), AnswerFacts(kind="host", place="", what=question.topic))

@@ -1,24 +1,28 @@
-"""What questions are answered with: machines, devices and networks, each made once: :class:`Context`."""
+"""What questions are answered with: machines, devices and networks, each made once: :class:`Context`; exchanges."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from simulator.api.collectives import chosen_gpus
-from simulator.collectives.communicator import Communicator
-from simulator.constants import DEFAULT, Constants
+from simulator.collectives.communicator import Communicator, Request, Strategy
+from simulator.collectives.lower import ALPHA_S
+from simulator.collectives.registry import find_strategy, strategy_names
+from simulator.constants import DEFAULT, Constants, constants_file
+from simulator.engine.executor import execute
 from simulator.errors import InputError, refused
 from simulator.kept import Kept
 from simulator.network.compiling import compile_machine
 from simulator.network.machine import Machine
 from simulator.network.routing import Router
-from simulator.plan.plan import Perturbation
+from simulator.plan.plan import Perturbation, merge
 from simulator.questions.checks import refuse_all
 from simulator.questions.layout import REPLICAS
 from simulator.questions.where import TODAY, Neighbour, SlowLink, Software, Where
 from simulator.records import replace
+from simulator.results.result import Result, make_result
 from simulator.topology.load import load_topology
 from simulator.topology.parts import CpuPart, GpuPart
 
@@ -35,9 +39,55 @@ if TYPE_CHECKING:  # device models are imported on first use
 else:
     Device = Any
 
+__all__ = ["ALPHA_S", "chosen_gpus", "is_strategy", "machines_fitted_to", "run_collective", "strategy_names"]
+
+
+def run_collective(
+    strategy: Strategy, requests: Sequence[Request], *, fold: bool = True, perturbations: Sequence[Perturbation] = ()
+) -> Result:
+    """Simulate *requests*, one for each concurrent group, under *perturbations*; raises Unsuitable."""
+    plan = replace(merge([strategy.plan(request) for request in requests]), perturbations=tuple(perturbations))
+    return make_result(strategy.name, requests[0], execute(requests[0].machine, plan, fold=fold))
+
+
+def chosen_gpus(machine: Machine, gpus: Sequence[int] | None) -> tuple[int, ...]:
+    """Return the node indices of *gpus* of *machine*, of all its GPUs by default; raises InputError."""
+    chosen = range(len(machine.gpus)) if gpus is None else gpus
+    wrong = [g for g in chosen if not 0 <= g < len(machine.gpus)]
+    if wrong:
+        raise InputError(f"{machine.name} has GPUs 0 to {len(machine.gpus) - 1}; there is no GPU {wrong[0]}")
+    if not chosen:
+        raise InputError("no GPU takes part; name at least one")
+    return tuple(machine.gpus[g] for g in chosen)
+
+
+def is_strategy(name: str) -> bool:
+    """Return whether there is a strategy called *name*."""
+    try:
+        find_strategy(name)
+    except InputError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=1)
+def machines_fitted_to() -> tuple[str, ...]:
+    """Return the names, as in tables, of the machines whose measurements NCCL's constants were fitted to."""
+    return tuple(constants_file("nccl")["fitted"]["nccl"]["machines"])
+
+
+def planned_nvlink_bps(compute_capability: str | None) -> float:
+    """Return the bandwidth in B/s that NCCL plans for one NVLink of a GPU of this compute capability (``9.0``)."""
+    from simulator.collectives.nccl.tables import planned_nvlink
+
+    major, _, minor = (compute_capability or "8.0").partition(".")
+    return planned_nvlink(int(major) * 10 + int(minor or 0)) * 1e9
+
+
 _WORDS = 128  # Megatron-LM's default of --make-vocab-size-divisible-by
 _LIMITED = ("fused-first", "fused-native", "fused-fourth")  # kernels that some devices do not have
 _AMPERE, _HOPPER = 8.0, 9.0  # compute capabilities
+_Changes = tuple[Sequence[SlowLink], Sequence[Neighbour]]
 
 
 class Context(ABC):
@@ -63,10 +113,7 @@ class Context(ABC):
         """Return the result of a step; raises InputError or Unsuitable."""
 
     def know(self, where: Where, made: Topology | Machine) -> None:
-        """Use *made* for *where* instead of a file or a built-in machine.
-
-        A topology is used whatever is changed of it; a compiled machine has no slow links or neighbours but its own.
-        """
+        """Use *made* for *where* in place of a file or a built-in machine; a compiled machine cannot be changed."""
         known = replace(where, slow_links=(), neighbours=())
         self._known = {**self._known, known: made}
         self._machines = self._machines.without(where, (where, "all"), (where, "router"))  # others keep theirs
@@ -83,7 +130,7 @@ class Context(ABC):
                 return known
             topology = known or load_topology(where.topology, n_nodes=where.nodes, fabric=where.fabric)
             compiled = self.machine(unchanged) if where != unchanged else None
-            return _compiled(topology, where.slow_links, where.neighbours, compiled)
+            return _compiled(topology, (where.slow_links, where.neighbours), compiled)
 
         return self._machines.once(where, made)
 
@@ -123,9 +170,8 @@ class Context(ABC):
         from simulator.places import Places
 
         said = software.libraries, software.gpu_clock_Hz
-        return self._kept.once(
-            (where, "places", *said), lambda: Places(self.machine(where), self.calibrations, self.constants, *said)
-        )
+        known = self.calibrations, self.constants, *said
+        return self._kept.once((where, "places", *said), lambda: Places(self.machine(where), *known))
 
     def device(
         self, where: Where, name: str | None = None, threads: int | None = None, software: Software = TODAY
@@ -174,25 +220,16 @@ def load_machine(
     slow_links: Sequence[SlowLink] = (),
     neighbours: Sequence[Neighbour] = (),
 ) -> Machine:
-    """Return the compiled machine of a topology file, a built-in name or a part.
-
-    Raises InputError with every fault of the file, if *fabric* is given for a single machine, or if *slow_links* or
-    *neighbours* name something that does not exist.
-    """
-    return _compiled(load_topology(topology, n_nodes=n_nodes, fabric=fabric), slow_links, neighbours)
+    """Return the compiled machine of a file, a built-in name or a part; raises InputError with every fault."""
+    return _compiled(load_topology(topology, n_nodes=n_nodes, fabric=fabric), (slow_links, neighbours))
 
 
-def _compiled(
-    topology: Topology,
-    slow_links: Sequence[SlowLink],
-    neighbours: Sequence[Neighbour],
-    usual: Machine | None = None,
-) -> Machine:
-    if not slow_links and not neighbours:
+def _compiled(topology: Topology, changes: _Changes, usual: Machine | None = None) -> Machine:
+    if not any(changes):
         return compile_machine(topology)
     from simulator.network.circumstances import machine_of
 
-    return machine_of(topology, slow_links, neighbours, usual)
+    return machine_of(topology, *changes, usual)
 
 
 def perturbations_of(machine: Machine, slow_links: Sequence[SlowLink]) -> tuple[Perturbation, ...]:

@@ -1,21 +1,29 @@
 """A strategy's plan as the sends and adds of each rank, to run it on real devices.
 
 The result is plain data (:meth:`ExchangeProgram.data`) that can be read without the simulator.
+
+Whether NCCL could do an exchange faster than with the algorithm that it chooses: :func:`with_faster_algorithm`.
+
+NCCL chooses by planned times, from its own tables, and not by what an exchange costs: for two machines with fast
+NVLink, its tables cap the rate of trees (NVIDIA/nccl ``src/graph/tuning.cc``, perChMaxTreeBws).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from math import floor
 from typing import Any
 
 from simulator.api.session import Session
-from simulator.collectives.request import Unsuitable
+from simulator.collectives.communicator import Unsuitable
 from simulator.errors import InputError
 from simulator.network.machine import Machine
-from simulator.questions.collective import CollectiveQuestion
-from simulator.records import dataclass
+from simulator.questions.collective import ALGORITHMS, CollectiveQuestion
+from simulator.records import dataclass, replace
 from simulator.results import taken
+from simulator.results.result import Result
+from simulator.units import format_duration
 
 _OWN_BUFFERS = ("all-to-all", "send-recv")  # one buffer per rank; other collectives have one in all
 _MOST_MOVES = 2_000_000
@@ -100,15 +108,9 @@ def exchange_of(session: Session, question: CollectiveQuestion) -> ExchangeProgr
     if sum(map(len, rounds.values())) > _MOST_MOVES:
         raise InputError(f"{name} has more than {_MOST_MOVES:,} messages; take fewer ranks or another strategy")
     ordered = [tuple(rounds[level]) for level in sorted(rounds) if rounds[level]]
-    return ExchangeProgram(
-        strategy=name,
-        collective=request.collective,
-        n_ranks=request.n_ranks,
-        root=request.root,
-        n_elements=n_elements,
-        stands=tuple(_stand(request.machine, node) for node in numbers),
-        rounds=tuple(_first_stored(ordered, request.n_ranks)),
-    )
+    asked = name, request.collective, request.n_ranks, request.root, n_elements
+    stands = tuple(_stand(request.machine, node) for node in numbers)
+    return ExchangeProgram(*asked, stands, tuple(_first_stored(ordered, request.n_ranks)))
 
 
 def stands_of(session: Session, question: CollectiveQuestion) -> tuple[BufferPlace, ...]:
@@ -154,3 +156,30 @@ def _stand(machine: Machine, node: int) -> BufferPlace:
     found = machine.nodes[node]
     alike = [other.index for other in machine.nodes_of(found.host) if other.kind == found.kind]
     return BufferPlace(found.name, found.kind, found.host, alike.index(node))
+
+
+_TOLD_BELOW = 0.9  # of the time with NCCL's choice
+_MOST_EVENTS = 5_000  # of an answer that is worth simulating with each other algorithm, some 0.1 s each
+_IN_NCCL_ALGO = {"ring": "Ring", "tree": "Tree", "nvls": "NVLS", "nvls_tree": "NVLSTree", "pat": "PAT"}
+
+
+def with_faster_algorithm(session: Session, result: Result) -> Result:
+    """Note the fastest other algorithm between machines, if a tenth faster and of few events, in *result*."""
+    question, chosen = result.asked, result.facts.get("algorithm")
+    if question is None or question.strategy != "nccl" or question.algorithm is not None or chosen is None:
+        return result
+    machine = result.timeline.machine
+    hosts = {machine.nodes[machine.gpus[gpu]].host for gpu in result.gpus}
+    if len(hosts) < 2 or result.simulation_events > _MOST_EVENTS:
+        return result
+    times = {}
+    for algorithm in ALGORITHMS:
+        with suppress(InputError, Unsuitable):
+            if algorithm != chosen:
+                times[algorithm] = session.time_s(replace(question, algorithm=algorithm))
+    best = min(times, key=lambda algorithm: times[algorithm], default=None)
+    if best is None or times[best] >= _TOLD_BELOW * result.sync_time_s:
+        return result
+    words = f"NCCL chooses {str(chosen).replace('_', ' ')} by its own tables; NCCL_ALGO={_IN_NCCL_ALGO[best]}"
+    note = f"{words} would take {format_duration(times[best])} in place of {format_duration(result.sync_time_s)}"
+    return replace(result, notes=(*result.notes, note))

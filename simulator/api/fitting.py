@@ -1,4 +1,7 @@
-"""Changes of a step on its own devices with which it fits in their memory and their hosts': :class:`StepFitting`."""
+"""Changes of a step on its own devices with which it fits in their memory and their hosts': :class:`StepFitting`.
+
+Each with its time and what it needs, and other devices with which it fits: :func:`remedies_of`.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +13,34 @@ from itertools import combinations
 
 from simulator.api.context import Context
 from simulator.api.outcome import group_taking_part, has_room, need_on, samples_words, with_change, with_size
+from simulator.collectives.communicator import Unsuitable
+from simulator.devices.gpu import Gpu
 from simulator.devices.predict import Device
 from simulator.errors import InputError
-from simulator.questions.checks import changed
+from simulator.questions.checks import changed, refuse_all
 from simulator.questions.layout import FSDP, REPLICAS, Layout
 from simulator.questions.options import SamplesOption
 from simulator.questions.step import StepQuestion
+from simulator.questions.where import Where
 from simulator.records import dataclass, replace
 from simulator.results.offload import host_memory
 from simulator.results.training import TrainingResult
+from simulator.results.training_run import Remedy
 from simulator.spelling import word_of
 from simulator.step.changes import possible_changes
 from simulator.step.memory import MemoryNeed
+from simulator.topology.catalogue import load_part, part_names
+from simulator.topology.parts import GpuPart
 from simulator.training import divided
-from simulator.workload.network import block_name
+from simulator.training.memory import communication_bytes, device_memory
+from simulator.training.placement import Placement
+from simulator.units import format_size
+from simulator.workload.network import Network, block_name
 
 _MOST_PARTS = 100_000  # samples of a micro-batch that are tried
 _MOST_CHANGES = 3  # at once
+_DEGREES = (1, 2, 4, 8)  # degrees of tensor parallelism to try
+_MOST_DOUBLINGS = 13
 
 Way = tuple[str, StepQuestion]  # a change as command-line words, and the question with it
 Saving = tuple[str, Callable[[StepQuestion], StepQuestion]]  # a change that saves memory, and what makes it
@@ -48,13 +62,9 @@ class StepFitting:
     count: int
 
     def need(self, asked: StepQuestion, *, gaps: bool = True) -> MemoryNeed:
-        """Return what *asked* needs on the device that holds most, with the allocator's *gaps* or without.
-
-        Raises InputError where the network cannot be divided.
-        """
+        """Return what *asked* needs on the device that holds most; raises InputError where it cannot be divided."""
         group = group_taking_part(self.context, self.question, self.count)
-        network = self.context.network(asked)
-        return need_on(self.device, self.count, network, asked, group, gaps=gaps)
+        return need_on(self.device, self.count, self.context.network(asked), asked, group, gaps=gaps)
 
     def fits(self, asked: StepQuestion | None) -> bool:
         """Return whether *asked* fits, on its hosts too; False for None, or where it cannot be divided."""
@@ -77,10 +87,7 @@ class StepFitting:
         return host_memory(asked, network, machine, nodes).missing_bytes == 0.0
 
     def largest(self, sizes: Sequence[int], sized: Callable[[int], StepQuestion]) -> int:
-        """Return the largest of *sizes*, ascending, with which the step *sized* fits, or 0.
-
-        Gaps take long to find: they are first left out, and then guessed, to try few sizes with all.
-        """
+        """Return the largest of ascending *sizes* with which *sized* fits, or 0; slow gaps are first guessed."""
 
         def without(size: int) -> MemoryNeed:
             return self.need(sized(size), gaps=False)
@@ -200,12 +207,11 @@ def largest_fitting(sizes: Sequence[int], need: Callable[[int], MemoryNeed]) -> 
 
 def _applied(chosen: Sequence[Saving], asked: StepQuestion) -> StepQuestion | None:
     """Return *asked* with the *chosen* changes, or None where they do not go with each other or with the step."""
-    try:
+    with suppress(InputError):
         for _, make in chosen:
             asked = make(asked)
-    except InputError:
-        return None
-    return asked
+        return asked
+    return None
 
 
 def _smaller(question: StepQuestion, samples: SamplesOption) -> Sequence[int]:
@@ -213,12 +219,10 @@ def _smaller(question: StepQuestion, samples: SamplesOption) -> Sequence[int]:
     if samples == "batch":
         return range(1, question.batch)
     whole = question.batch * question.micro_batches
-    found = [size for size in range(1, min(question.batch, _MOST_PARTS)) if whole % size == 0]
-    try:
+    with suppress(InputError):  # it takes no micro-batches
         _cut(question, samples, 1)
-    except InputError:  # it takes no micro-batches
-        return ()
-    return found
+        return [size for size in range(1, min(question.batch, _MOST_PARTS)) if whole % size == 0]
+    return ()
 
 
 def _cut(question: StepQuestion, samples: SamplesOption, size: int) -> StepQuestion:
@@ -228,11 +232,7 @@ def _cut(question: StepQuestion, samples: SamplesOption, size: int) -> StepQuest
 
 
 def _tighter(layout: Layout, n_ranks: int) -> Iterator[Layout]:
-    """Yield layouts that hold less than *layout* on each of *n_ranks* ranks, the smallest change first.
-
-    First sequence parallelism, if layers are split; then a sharded optimiser state, then both; then sharded
-    parameters, if there are no pipeline stages.
-    """
+    """Yield layouts that hold less than *layout* on each of *n_ranks* ranks, the smallest change first."""
     replicas = layout.cp * (layout.on(n_ranks).dp or 1)
     split = replace(layout, sp=True) if layout.tp > 1 and not layout.sp else None
     if split is not None:
@@ -247,3 +247,131 @@ def _tighter(layout: Layout, n_ranks: int) -> Iterator[Layout]:
             yield replace(split, zero=1)
     if layout.pp == 1 and layout.zero < 3:
         yield replace(split or layout, zero=3)
+
+
+def remedies_of(search: StepFitting, *, timed: bool) -> tuple[Remedy, ...]:
+    """Return changes, each of which makes the step of *search* fit.
+
+    Changes on the same devices come first, the fastest at the head if they are *timed* (by simulating them); then more
+    devices and states on the host, if nothing else keeps the optimiser; last a larger device.
+    """
+    context, question, result, ways = search.context, search.question, search.result, search.ways()
+    found: list[tuple[str, StepQuestion | None]] = [*ways]
+    as_trained = any(way.options.optimizer == question.options.optimizer for _, way in ways)
+    if not as_trained and question.options.mode == "train" and question.layout.pp == 1:
+        found += [*_adapters(search), *_more_devices(search), *_other_offloads(search)]
+    known = []
+    for words, asked in found:
+        with suppress(InputError, Unsuitable):  # what cannot be simulated is none
+            if asked is None or not timed:
+                known.append(Remedy(words))
+                continue
+            step = context.step(asked)
+            time_s = step.step_time_s / (step.samples / result.samples)
+            known.append(Remedy(words, time_s, step.tightest.need.total_bytes))
+    ranked = sorted(known, key=lambda each: (each.step_time_s is None, round(each.step_time_s or 0.0, 12)))
+    larger = [] if result.tightest.need.fits else [_larger_device(search, result.tightest.need.total_bytes)]
+    if result.offload is not None and not result.offload.fits:
+        larger.append(f"hosts with {format_size(result.offload.host_bytes, 3)} of memory")
+    return (*ranked, Remedy(" and ".join(larger)))
+
+
+def _kind(device: Device) -> str:
+    return "GPU" if isinstance(device, Gpu) else "CPU"
+
+
+def _adapters(search: StepFitting) -> Iterator[Way]:
+    """Yield LoRA, of the rank that papers and frameworks start from, on weights as they are and in 4 bits."""
+    adapted, sizes = search.question, dict(search.question.sizes)
+    for setting in (("lora", 16), ("lora_weights", "nf4")):
+        adapted = with_size(adapted, setting)
+        if setting[0] not in sizes and search.fits(adapted):
+            added = (f"{word_of('sizes')} {name}={value}" for name, value in adapted.sizes if name not in sizes)
+            yield " ".join(added), adapted
+
+
+def _more_devices(search: StepFitting) -> Iterator[tuple[str, StepQuestion | None]]:
+    """Yield the fewest such devices (count times a power of two) on which the step fits, all parameters sharded."""
+    question, device = search.question, search.device
+    network = search.context.network(question)
+    ways = [("", question)]
+    if question.options.has_backward:
+        options = replace(question.options, recompute="full", recompute_blocks=None)
+        ways.append((f" {word_of('recompute')}", replace(question, options=options)))
+    degrees = _DEGREES if question.offload == "none" else (1,)
+    for number in (search.count * 2**power for power in range(1, _MOST_DOUBLINGS)):
+        there = _place_of(search, number)
+        for tp in (degree for degree in degrees if number % degree == 0):
+            for words, asked in ways:
+                layout = Layout(tp=tp, sp=tp > 1, zero=3)
+                how = f"{word_of('parallel')} {layout.words}{words}"
+                try:
+                    own = divided(network, layout.on(number))
+                    need = device_memory(own, asked, device, layout.on(number))
+                    if not need.fits:
+                        continue
+                    if there is not None:
+                        said, where, gpus = there
+                        way = changed(asked, where=where, gpus=gpus, layout=layout)
+                        if replace(search, question=way, count=number).fits(way):
+                            yield f"{said} {how}", way
+                            return
+                    elif replace(need, communication_bytes=_buffer_bytes(search, own, asked, tp)).fits:
+                        yield f"{number} such {_kind(device)}s with {how}", None
+                        return
+                except InputError:  # heads or columns cannot be divided evenly, or options do not go together
+                    continue
+
+
+def _place_of(search: StepFitting, number: int) -> tuple[str, Where, tuple[int, ...] | None] | None:
+    """Return the option for *number* GPUs of the machine, or all of several such, with what it says; None if none."""
+    where, n_gpus = search.question.where, len(search.context.machine(search.question.where).gpus)
+    if search.question.device is not None or not n_gpus:
+        return None
+    if number <= n_gpus:
+        return f"{word_of('gpus')} {number}", where, tuple(range(number))
+    if number % n_gpus:
+        return None
+    with suppress(InputError):  # there are no more nodes: their machine has no network, or is a cluster itself
+        search.context.machine(replace(where, nodes=2 * (where.nodes or 1)))
+        nodes = number // n_gpus * (where.nodes or 1)
+        of_all = "" if search.question.gpus is None or n_gpus == 1 else f" {word_of('gpus')} {number}"
+        return f"{word_of('nodes')} {nodes}{of_all}", replace(where, nodes=nodes), None
+    return None
+
+
+def _buffer_bytes(search: StepFitting, own: Network, asked: StepQuestion, tp: int) -> float:
+    """Return the bytes of *own*'s communicators, *tp* ways, on GPUs nobody described: as on those that are there."""
+    if len(search.context.machine(asked.where).gpus) < 2:
+        return 0.0
+    group = search.context.group(asked.where, None)
+    layouts = [Layout(zero=3), *([Layout(tp=group.n_ranks)] if tp > 1 else [])]
+    return sum(communication_bytes(Placement(group, each.on(group.n_ranks)), asked, own) for each in layouts)
+
+
+def _other_offloads(search: StepFitting) -> Iterator[Way]:
+    """Yield ways to keep more or less of the state on the hosts with which the step fits on both."""
+    question, count = search.question, search.count
+    layout = Layout(zero=2) if count > 1 and question.layout == REPLICAS else question.layout
+    begin = f"{word_of('parallel')} {layout.words} " if layout != question.layout else ""
+    for kept in ("none", "optimizer", "optimizer+parameters"):
+        with suppress(InputError):  # what does not go with the step, or has no host
+            if question.offload != kept:
+                asked = changed(question, layout=layout, offload=kept)
+                refuse_all(asked.device_faults(count))
+                if search.fits(asked) and search.context.step(asked).fits:
+                    yield f"{begin}{word_of('offload')} {kept}", asked
+
+
+def _larger_device(search: StepFitting, needed_bytes: float) -> str:
+    """Describe a device with *needed_bytes* of memory; the smallest GPU, of the same vendor first, is an example."""
+    text, device = f"a {_kind(search.device)} with {format_size(needed_bytes, 3)}", search.device
+    parts = {name: part for name in part_names("gpu") if isinstance(part := load_part(name), GpuPart)}
+    vendor, least_Bps = (device.vendor, device.memory_bandwidth_Bps / 2) if isinstance(device, Gpu) else ("nvidia", 0)
+    fast = {name: part for name, part in parts.items() if (part.memory_bandwidth or 0.0) >= least_Bps}
+    sizes = [(part.vendor != vendor, part.memory_size or 0.0, name) for name, part in fast.items()]
+    for _, size, name in sorted(each for each in sizes if each[1] >= needed_bytes):
+        holding = replace(search, device=replace(device, memory_bytes=size))
+        if search.question.divided or holding.need(search.question).fits:
+            return f"{text}, such as {name} ({format_size(size, 3)})"
+    return f"{text}, which no GPU of the catalogue has"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from math import ceil, gcd, isfinite, sqrt
 
 from simulator.api.context import Context
@@ -92,7 +93,6 @@ class _Input:
             self.local = tuple(number for number, host in hosts.items() if host == hosts[next(iter(chosen))])
 
     def run(self, asked: InputQuestion) -> InputRun:
-        """Return the simulated steps with the input *asked*."""
         shape = self._shape()
         held = self.cpu.constants(InputCosts).cache_share * self.cpu.memory_bytes
         feeding = self._feeding(asked, 1.0)
@@ -140,11 +140,8 @@ class _Input:
             return FedStep(0.0, result.step_time_s, 0.0, 1, core_share=share)
         wait_s = time_shares(result).get("host", 0.0)
         device_s = result.step_time_s - wait_s
-        loads = tuple(
-            (index, min(1.0, n_bytes / self.machine.capacity_Bps[index] / device_s))
-            for index, n_bytes in result.timeline.resource_bytes.carried()
-            if device_s
-        )
+        carried, capacity_Bps = result.timeline.resource_bytes.carried(), self.machine.capacity_Bps
+        loads = tuple((at, min(1.0, n_bytes / capacity_Bps[at] / device_s)) for at, n_bytes in carried if device_s)
         return FedStep(min(wait_s, step.host_s), device_s, step.host_s, processes, loads)
 
     def _feeding(self, asked: InputQuestion, missed: float) -> InputWork:
@@ -163,22 +160,13 @@ class _Input:
         )
         places = self.context.places(question.where)
         size = load.batch_bytes / (count if one else 1)
-        copies = tuple(
-            copy_plan(
-                CopyQuestion(where=question.where, kind="h2d", size_bytes=size, src=gpu, pinned=asked.pinned),
-                places,
-                self.router,
-            )
-            for gpu in self.local
-        )
+        copied = partial(CopyQuestion, where=question.where, kind="h2d", size_bytes=size, pinned=asked.pinned)
+        copies = tuple(copy_plan(copied(src=gpu), places, self.router) for gpu in self.local)
         loaders = 1 if one else max(1, count // question.layout.model_ranks)
         return InputWork(asked, load, loaders, question.micro_batches, self.cpu.core_count, copies)
 
     def _steady(self, feeding: InputWork, shape: FedStep, steps: int) -> tuple[Timeline, float]:
-        """Return the timeline of several steps (a short epoch as a whole) and the steady time of a step, in seconds.
-
-        Of more than ``_WORKERS`` workers, so many are simulated, each as fast as several.
-        """
+        """Return the timeline of several steps, or of a short epoch, and the seconds of a steady step."""
         asked = feeding.asked
         if asked.workers * asked.prefetch > _WORKERS * _AHEAD:  # once steady, a longer queue changes nothing
             asked = replace(asked, prefetch=min(_AHEAD, asked.prefetch))

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from simulator.api.context import Context
-from simulator.collectives.communicator import Communicator
-from simulator.collectives.request import Unsuitable
+from simulator.collectives.communicator import Communicator, Unsuitable
 from simulator.devices.predict import Device
 from simulator.errors import InputError
 from simulator.questions.options import SamplesOption
@@ -71,10 +70,7 @@ def samples_words(samples: SamplesOption, question: StepQuestion) -> str:
 
 
 def step_fits(context: Context, question: StepQuestion) -> bool:
-    """Return whether the step of *question* fits in the memory of each device; raises as :meth:`Context.step`.
-
-    Gaps of the allocator are replayed only where tensors leave less room than they take.
-    """
+    """Return whether the step of *question* fits in each device's memory; raises as :meth:`Context.step`."""
     bare = needs(context, question, gaps=False)
     whole = bare if all(map(has_room, bare)) or not all(need.fits for need in bare) else needs(context, question)
     return all(need.fits for need in whole)
@@ -86,10 +82,7 @@ def has_room(need: MemoryNeed) -> bool:
 
 
 def needs(context: Context, question: StepQuestion, *, gaps: bool = True) -> list[MemoryNeed]:
-    """Return what the step of *question* needs on each of its unlike devices; raises as :meth:`Context.step`.
-
-    Without *gaps*, what the allocator holds besides does not count, unless a simulation has to tell who computes what.
-    """
+    """Return what *question* needs on its unlike devices, *gaps* or not; raises as :meth:`Context.step`."""
     devices, count = _devices(context, question)
     if question.divided or (question.layout.pp > 1 and len(devices) > 1):  # who computes what must be found first
         return [device.need for device in context.step(question).memory]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from simulator.api.context import refuse_passing
 from simulator.collectives.bundle import ConcurrentGroups
-from simulator.collectives.request import Strategy
+from simulator.collectives.communicator import Strategy
 from simulator.devices.dispatch import ContentionCosts
 from simulator.engine.executor import alone, execute
 from simulator.engine.timeline import Timeline
@@ -166,11 +166,7 @@ class _Prices:
 
 
 def _received_s(sends: _Prices, placement: Placement, sender: int, stage: int, size_bytes: float) -> float:
-    """Return the seconds until all tensor-parallel ranks of *stage* have received *size_bytes* from stage *sender*.
-
-    Each rank of the sender has all of it and sends a part, and the receivers gather the parts.  With sequence
-    parallelism each rank has and needs only its part.
-    """
+    """Return the seconds until tensor-parallel ranks of *stage* have *size_bytes*: parts are sent, then gathered."""
     layout = placement.layout
     if not size_bytes or sender == stage:
         return 0.0
@@ -204,15 +200,8 @@ def _price(shared: SharedStep, role: Role, network: Network) -> _Priced:
     of_weights = weights_s(device, network, question.options) if schedule_of(question.layout).splits else 0.0
     trained = [p for p in network.parameters if p.trained]
     apart = expert_parameters(network) if shared.layout.has_experts_apart else frozenset()
-    chunk = Chunk(
-        seconds["forward"],
-        seconds["backward"],
-        of_weights,
-        mean,
-        issues,
-        trained=sum(p.elements for p in trained),
-        trained_of_experts=sum(p.elements for p in trained if p.name in apart),
-    )
+    counts = sum(p.elements for p in trained), sum(p.elements for p in trained if p.name in apart)
+    chunk = Chunk(seconds["forward"], seconds["backward"], of_weights, mean, issues, *counts)
     return chunk, _summed(uses), tuple(exchanges)
 
 

@@ -36,14 +36,9 @@ def run_of(context: Context, question: RunQuestion) -> Run:
         mtbf_s = question.mtbf_s or (question.gpu_mtbf_s or inf) / result.device_count
     every = _every(question, result, stopped_s, background_s, mtbf_s)
     evaluated_s = _evaluation_s(question, result)
-    cycle = Cycle(
-        (every or steps) * result.step_time_s,
-        (every or steps) * evaluated_s,
-        stopped_s,
-        background_s,
-        question.restart_s + (question.warmup_s if question.fails else 0.0),
-        mtbf_s,
-    )
+    restart_s = question.restart_s + (question.warmup_s if question.fails else 0.0)
+    both_s = (every or steps) * result.step_time_s, (every or steps) * evaluated_s
+    cycle = Cycle(*both_s, stopped_s, background_s, restart_s, mtbf_s)
     band = result.band
     ends = (None, None) if band is None else (band.low_s, band.high_s)
     return Run(question, result, steps, every, saved_bytes, cycle, question.warmup_s, *ends)
@@ -76,11 +71,7 @@ def _writing(context: Context, question: RunQuestion, result: TrainingResult, n_
 
 
 def _every(question: RunQuestion, result: TrainingResult, stopped_s: float, background_s: float, mtbf_s: float) -> int:
-    """Return the steps between checkpoints: as asked, or the best; never so few that one is written while another is.
-
-    What is written behind training delays when a checkpoint is safe by as much whatever the interval, and so does not
-    change the best one.
-    """
+    """Return the steps between checkpoints, as asked or best; never so few that one is written while another is."""
     if not question.is_saved:
         return 0
     least = max(1, -int(-background_s // result.step_time_s))
@@ -129,7 +120,5 @@ def with_checkpoints(context: Context, result: TrainingResult) -> TrainingResult
         except InputError as error:
             why = f"{error}; or say how long a checkpoint takes, {mention('write_s', '30s')}"
             raise refused("mtbf_s", why) from None
-    best_s = best_interval_s(write_s, asked.mtbf_s)
-    steps = asked.every_steps or max(1, round(best_s / result.step_time_s))
-    found = Checkpoints(result.step_time_s, steps, write_s, asked.restart_s, asked.mtbf_s)
-    return replace(result, checkpoints=found)
+    steps = asked.every_steps or max(1, round(best_interval_s(write_s, asked.mtbf_s) / result.step_time_s))
+    return replace(result, checkpoints=Checkpoints(result.step_time_s, steps, write_s, asked.restart_s, asked.mtbf_s))

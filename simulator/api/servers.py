@@ -7,23 +7,14 @@ from math import ceil
 from typing import NamedTuple
 
 from simulator.api.context import refuse_passing
-from simulator.collectives.parameter_server import parameter_server
+from simulator.collectives.levels import parameter_server
 from simulator.engine.executor import execute
 from simulator.engine.timeline import Timeline
 from simulator.errors import refused
 from simulator.records import replace
+from simulator.results import servers as of
 from simulator.results.from_timelines import by_part
 from simulator.results.ran import stream_uses
-from simulator.results.servers import (
-    COMPUTE,
-    ServerRun,
-    cycle_of,
-    loss_at,
-    one_step,
-    periods_of,
-    server_run,
-    team_step_ends,
-)
 from simulator.results.step import make_step_result
 from simulator.results.training import TrainingResult
 from simulator.spelling import mention
@@ -48,16 +39,14 @@ class _Ran(NamedTuple):
     cycle: int | None
 
 
-def _steady(
-    shared: SharedStep, teams: list[NodeTeam], servers: tuple[int, ...], starts_s: Sequence[float] = ()
-) -> _Ran:
-    """Return the run of *teams* from *starts_s*, or all at once; with a bound on staleness, until steps repeat."""
+def _steady(shared: SharedStep, teams: list[NodeTeam], servers: tuple[int, ...], begin_s: Sequence[float] = ()) -> _Ran:
+    """Return the run of *teams* from *begin_s*, or all at once; with a bound on staleness, until steps repeat."""
     late = shared.question.staleness
 
     def ran(counts: Sequence[int]) -> _Ran:
-        timeline = execute(shared.machine, plan_servers(shared, teams, servers, counts, starts_s=starts_s))
-        ends = team_step_ends(timeline, teams)
-        return _Ran(teams, servers, timeline, ends, cycle_of(ends) if late is not None else None)
+        timeline = execute(shared.machine, plan_servers(shared, teams, servers, counts, starts_s=begin_s))
+        ends = of.team_step_ends(timeline, teams)
+        return _Ran(teams, servers, timeline, ends, of.cycle_of(ends) if late is not None else None)
 
     count = _FEW + (late or 0)
     found = ran([count] * len(teams))
@@ -90,18 +79,14 @@ def _best(shared: SharedStep, teams: list[NodeTeam], servers: tuple[int, ...]) -
         found.append(_steady(replace(shared, question=replace(shared.question, staleness=0)), teams, servers))
 
     def nodes_per_s(ran: _Ran) -> float:
-        periods = periods_of(ran.ends, ran.cycle)
+        periods = of.periods_of(ran.ends, ran.cycle)
         return sum(len(team.cpus) / period_s for team, (_, _, period_s) in zip(ran.teams, periods, strict=True))
 
     return max(found, key=nodes_per_s)
 
 
 def run_servers(shared: SharedStep) -> TrainingResult:
-    """Return the result of steps of *shared* through servers.
-
-    Raises Unsuitable if there are fewer places than servers, or too many flows between nodes and servers; InputError
-    for a wrong option.
-    """
+    """Return steps of *shared* through servers; raises Unsuitable for few places or many flows, and InputError."""
     question, late = shared.question, shared.question.staleness
     if question.options.cuda_graph:
         raise refused("cuda_graph", "parameters are pulled between the layers of a step, which is one graph")
@@ -113,7 +98,7 @@ def run_servers(shared: SharedStep) -> TrainingResult:
     lost = _lost_server(shared, servers)
     teams, apart = teams_of(shared, servers, _FEW + (late or 0))
     ran = _best(shared, teams, servers)
-    run = server_run(ran.timeline, teams, servers, staleness=late, cycle=ran.cycle)
+    run = of.server_run(ran.timeline, teams, servers, staleness=late, cycle=ran.cycle)
     run = replace(run, apart=apart, spread=any(team.spread for team in teams))
     if lost is not None:
         lost_s, then_s = _lost_s(shared, ran, run.measured[0], *lost)
@@ -121,13 +106,13 @@ def run_servers(shared: SharedStep) -> TrainingResult:
     return _result(shared, ran, run)
 
 
-def _result(shared: SharedStep, ran: _Ran, run: ServerRun) -> TrainingResult:
+def _result(shared: SharedStep, ran: _Ran, run: of.ServerRun) -> TrainingResult:
     """Return the result of *run*, the steady state of *ran*, from the view of a GPU of the slowest team."""
     question, network, teams = shared.question, shared.network, ran.teams
     roles = [role for team in teams for role in team.roles]
     slowest = max(range(len(teams)), key=lambda number: run.paces[number].period_s)
     role = max(teams[slowest].roles, key=lambda each: alone_s_of(each.place.device, network, question, each.pace))
-    one = one_step(ran.timeline, teams, slowest, run.measured[slowest])
+    one = of.one_step(ran.timeline, teams, slowest, run.measured[slowest])
     needs = {id(each): device_memory(network, question, each.place.device, shared.layout) for each in roles}
     prefix, count = f"{role.place.name}/" if len(roles) > 1 else "", question.micro_batches
     step = make_step_result(role.place, network, question.options, needs[id(role)], one, prefix, count)
@@ -143,7 +128,7 @@ def _result(shared: SharedStep, ran: _Ran, run: ServerRun) -> TrainingResult:
         device_count=sum(pace.gpu_count for pace in run.paces),
         alone_rate=alone_rate(roles, network, question),
         exposed_s=exposed_s,
-        exchanging_s=max(exposed_s, sum(s for stage, s in run.stages_s.items() if stage != COMPUTE)),
+        exchanging_s=max(exposed_s, sum(s for stage, s in run.stages_s.items() if stage != of.COMPUTE)),
         bottleneck=run.bottleneck,
         memory=by_part(roles, [(network, needs[id(each)]) for each in roles], question.options),
         streams=uses,
@@ -158,10 +143,7 @@ def _result(shared: SharedStep, ran: _Ran, run: ServerRun) -> TrainingResult:
 
 
 def _lost_server(shared: SharedStep, servers: tuple[int, ...]) -> tuple[int, float] | None:
-    """Return which of *servers* fails, and how many seconds after the start of a step; None if none does.
-
-    Raises InputError if the name is no server or the only one, or if nodes do not wait for each other.
-    """
+    """Return which of *servers* fails, and after how many seconds of a step; None: none does.  Raises InputError."""
     if shared.question.lost is None:
         return None
     name, after_s = shared.question.lost
@@ -176,19 +158,14 @@ def _lost_server(shared: SharedStep, servers: tuple[int, ...]) -> tuple[int, flo
 
 
 def _lost_s(shared: SharedStep, ran: _Ran, step: int, number: int, after_s: float) -> tuple[float, float]:
-    """Return the delay by the failure of server *number* in *step* of *ran*, and the time of a step after that, in s.
-
-    The delay is that of the step which waits for what is sent again: *step* or the next one.  Raises InputError if the
-    step ends before *after_s*.
-    """
+    """Return the delay, in s, of what waits for server *number*, and the seconds of a later step; raises InputError."""
     teams, ends = ran.teams, ran.ends
-    loss = loss_at(ran.timeline, teams, step, number, after_s)
+    loss = of.loss_at(ran.timeline, teams, step, number, after_s)
     if loss.at_s >= min(own[-1] for own in ends):
         name = shared.machine.nodes[ran.servers[number]].name
         raise refused("lost", f"{after_s:g} s after the start of a step is after its end", name)
-    steps = [len(own) + _FEW for own in ends]
-    plan = plan_servers(shared, teams, ran.servers, steps, loss=loss)
-    later = team_step_ends(execute(shared.machine, plan), teams)
+    plan = plan_servers(shared, teams, ran.servers, [len(own) + _FEW for own in ends], loss=loss)
+    later = of.team_step_ends(execute(shared.machine, plan), teams)
     delay_s = max(max(own[at] for own in later) - max(own[at] for own in ends) for at in (step, step + 1))
     first_s, last_s = (max(own[at] for own in later) for at in (-4, -2))  # the last step is shorter, as none follows it
     return delay_s, (last_s - first_s) / 2

@@ -10,12 +10,11 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from simulator.api.collectives import run_collective
-from simulator.api.context import Context, perturbations_of, refuse_passing
+from simulator.api.context import Context, perturbations_of, refuse_passing, run_collective
 from simulator.bands.composition import Composition
-from simulator.collectives.alpha_beta import alpha_beta_ring_s
+from simulator.collectives.communicator import Request, Strategy, Unsuitable
+from simulator.collectives.lower import alpha_beta_ring_s
 from simulator.collectives.registry import strategy_of
-from simulator.collectives.request import Request, Strategy, Unsuitable
 from simulator.constants import DEFAULT, Constants
 from simulator.engine.timeline import Timeline
 from simulator.errors import InputError
@@ -172,8 +171,7 @@ class Session(Context):
         """Return the result; raises InputError or Unsuitable. *fold* passes repeated rounds as one event."""
         strategy, requests = self.planned(question)
         perturbations = perturbations_of(requests[0].machine, question.where.slow_links)
-        result = run_collective(strategy, requests, fold=fold, perturbations=perturbations)
-        return replace(result, asked=question)
+        return replace(run_collective(strategy, requests, fold=fold, perturbations=perturbations), asked=question)
 
     def changed(self, question: Question, answer: float | Result | TrainingResult) -> ChangeEffect | None:
         """Return what *question* changes of its machine, by answering without it; None if it changes nothing."""
@@ -194,26 +192,15 @@ class Session(Context):
         groups = [group.part(range(i, i + size)) for i in range(0, group.n_ranks, size)]
         groups = groups if len(groups) > 1 else [group]
         said = question.collective, question.size_bytes, question.root, question.pairs, question.gpus_per_process
-        requests = [Request(part, *said) for part in groups]
-        return self.strategy(question, in_switch=question.in_switch), requests
+        return self.strategy(question, in_switch=question.in_switch), [Request(part, *said) for part in groups]
 
     def strategy(
         self, question: CollectiveQuestion | StepQuestion, name: str | None = None, *, in_switch: bool = True
     ) -> Strategy:
-        """Return the strategy of *question*, or *name* in its place, with what the question says of it.
-
-        *in_switch*: whether a switch can reduce the data type.  Raises InputError if there is no such strategy.
-        """
-        return strategy_of(
-            name or question.strategy,
-            question.software,
-            algorithm=question.algorithm,
-            protocol=question.protocol,
-            in_switch=in_switch,
-            nvls=question.nvls,
-            servers=question.servers,
-            constants=self.constants,
-        )
+        """Return *question*'s strategy, or *name*; *in_switch*: a switch can reduce the type.  Raises InputError."""
+        said = {field: getattr(question, field) for field in ("algorithm", "protocol", "nvls", "servers")}
+        more = {**said, "in_switch": in_switch, "constants": self.constants}
+        return strategy_of(name or question.strategy, question.software, **more)
 
     def step(self, question: StepQuestion, *, fold: bool = True) -> TrainingResult:
         """Return the result of a step on one or several devices; raises InputError or Unsuitable.
@@ -228,10 +215,7 @@ class Session(Context):
         return self.step_as_told(question, fold=fold)
 
     def step_as_told(self, question: StepQuestion, *, fold: bool = True) -> TrainingResult:
-        """Return :meth:`step` whether the network and the devices have what *question* asks or not, as rows of tables.
-
-        Rows tell what a framework sets for all its networks and devices.
-        """
+        """Return :meth:`step` as rows of tables tell it, whether network and devices have what it asks or not."""
         if question.input is not None:
             from simulator.api.input import with_input
 
@@ -265,7 +249,7 @@ class Session(Context):
         """Return the result of a program; raises InputError with every fault of its file."""
         refuse_passing(question.where.slow_links, "a program")
         if question.workload.endswith(".et"):
-            from simulator.api.chakra import run_trace
+            from simulator.api.programs import run_trace
 
             return run_trace(self, question)
         from simulator.api.programs import run_program
@@ -273,19 +257,13 @@ class Session(Context):
         return run_program(self, question)
 
     def advised(self, question: StepQuestion, samples: SamplesOption = "batch") -> TrainingResult:
-        """Return :meth:`step` with faster alternatives and changes that make it fit; raises as it does.
-
-        *samples*: the option by which these cut the samples: of a device, or of a micro-batch of a step of fixed size.
-        """
+        """Return :meth:`step` with faster ways and ways to fit, cut by the option *samples*; raises as it does."""
         from simulator.api.advice import advised
 
         return advised(self, question, samples)
 
     def account(self, question: Question) -> Account:
-        """Return how the model computes the time of an operator or of a step on one device; raises InputError.
-
-        For other questions, return only the facts about the device.
-        """
+        """Return how the model computes an operator's or one device's step, else facts of it; raises InputError."""
         from simulator.results.single import device_account, operator_account, step_account
 
         asked: Any = question
@@ -329,11 +307,8 @@ class Session(Context):
         return together_timeline(self._shared(question))[1]
 
     def chakra(self, question: StepQuestion) -> dict[str, bytes]:
-        """Return the Chakra trace of a step, by the end of each file's name: ``.0.et`` of rank 0, ``.json`` of groups.
-
-        Raises as :meth:`step`, and InputError for steps that have no such form or are too large.
-        """
-        from simulator.api.chakra import check_ranks, written_ranks
+        """Return a step's Chakra trace by file ending (``.0.et``: rank 0; ``.json``: groups); raises as a step."""
+        from simulator.api.programs import check_ranks, written_ranks
         from simulator.results.chakra import chakra_files
 
         check_ranks(question)
@@ -342,7 +317,6 @@ class Session(Context):
         return written_ranks(self._shared(question))
 
     def _shared(self, question: StepQuestion, *, fold: bool = True) -> SharedStep:
-        """Return the step of *question* with what several devices do it with; raises InputError."""
         from simulator.training.plan import SharedStep
 
         places, group = self.places(question.where, question.software), self.group(question.where, question.gpus)

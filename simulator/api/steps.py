@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 
 from simulator.api.context import perturbations_of
-from simulator.collectives.communicator import Communicator
-from simulator.collectives.request import Unsuitable
+from simulator.collectives.communicator import Communicator, Unsuitable
 from simulator.devices.predict import Device
 from simulator.engine.executor import execute
 from simulator.engine.timeline import Timeline
@@ -137,13 +136,9 @@ def run_together(shared: SharedStep, roles: list[Role] | None = None) -> Trainin
 def _of_whole(step: StepResult, shared: SharedStep) -> StepResult:
     """Return one rank's *step* with tokens and parameters of the whole network, and an equal share of its FLOPs."""
     network, count = shared.network, shared.question.micro_batches
-    return replace(
-        step,
-        torch_flop=torch_flop_of(network, step.options) * count / shared.layout.model_ranks,
-        tokens=network.tokens * count,
-        parameter_count=network.parameter_count,
-        trained_count=network.trained_count,
-    )
+    flop = torch_flop_of(network, step.options) * count / shared.layout.model_ranks
+    counts = {name: getattr(network, name) for name in ("parameter_count", "trained_count")}
+    return replace(step, torch_flop=flop, tokens=network.tokens * count, **counts)
 
 
 def _run_stages(shared: SharedStep) -> TrainingResult:
@@ -198,10 +193,7 @@ def check_place(place: Place, question: StepQuestion) -> None:
 def alone_timeline(
     places: Places, place: Place, network: Network, question: StepQuestion, *, host_scale: float = 1.0
 ) -> Timeline:
-    """Return the timeline of a step of *network* on *place* alone; raises InputError.
-
-    *host_scale* multiplies the host's launch times.
-    """
+    """Return a step of *network* on *place* alone, launched *host_scale* times as slowly; raises InputError."""
     check_place(place, question)
     machine, offloads = places.machine, question.offload != "none"
     issues = launches_of(place.device, network, question.rank_options if offloads else question.options)
@@ -237,8 +229,7 @@ def executed(
         if count <= 2 * (explicit + 1):  # to find the period takes as long
             break
         first = execute(machine, write(batches=Batches(explicit + 1)), fold=fold)
-        ends_s = [span.end_s for span in first.spans]
-        found = periods_s(first.plan.tasks, ends_s, explicit)
+        found = periods_s(first.plan.tasks, [span.end_s for span in first.spans], explicit)
         if found is not None:
             return execute(machine, write(batches=Batches(count, explicit, found)), fold=fold)
     return execute(machine, write(batches=Batches(count)), fold=fold)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 from contextlib import suppress
 
 from simulator.api.session import Session
-from simulator.collectives.request import Unsuitable
+from simulator.collectives.communicator import Unsuitable
 from simulator.errors import InputError
 from simulator.network.machine import Machine
 from simulator.questions.collective import OF_NCCL, CollectiveQuestion
@@ -17,6 +17,7 @@ from simulator.training.roles import alone_s_of
 from simulator.workload.precision import ELEMENT_BYTES
 
 Chosen = tuple[int, ...]
+_Asked = CollectiveQuestion | StepQuestion
 _MOST_KINDS = ((16, 48), (64, 12), (10**9, 4))  # GPUs of the machine up to, kinds of sets tried at most
 _MOST_STEPS = 3  # simulated in full, chosen by their exchange alone
 
@@ -101,18 +102,14 @@ class FastestSubset:
 
 
 def fastest_gpus(
-    session: Session,
-    question: CollectiveQuestion | StepQuestion,
-    count: int,
-    tried: Callable[[str], None] = lambda _: None,
+    session: Session, question: _Asked, count: int, tried: Callable[[str], None] = lambda _: None
 ) -> FastestSubset:
     """Return the *count* GPUs that answer *question* fastest; among equals, those with the lowest numbers.
 
     One set of each kind is tried, up to a limit on kinds; *tried* is called with each.  For a step, the exchange of the
     gradients selects the few sets that are simulated in full.  Raises InputError if no set can do it.
     """
-    alone = replace(question, gpus=None)
-    exchange_s = _exchange_seconds(session, alone, tried)
+    exchange_s = _exchange_seconds(session, replace(question, gpus=None), tried)
     machine = session.machine(question.where)
     most = next(kinds for gpus, kinds in _MOST_KINDS if len(machine.gpus) <= gpus)
     kinds, is_whole = Symmetry(machine).kinds(count, most, exchange_s)
@@ -130,9 +127,7 @@ def fastest_gpus(
     return FastestSubset(best, len(kinds), is_whole)
 
 
-def _exchange_seconds(
-    session: Session, question: CollectiveQuestion | StepQuestion, tried: Callable[[str], None]
-) -> Callable[[Chosen], float]:
+def _exchange_seconds(session: Session, question: _Asked, tried: Callable[[str], None]) -> Callable[[Chosen], float]:
     """Return a function from a set of GPUs to the seconds of its exchange; for a step, computation plus gradients."""
     asked = question
     if isinstance(question, StepQuestion):
@@ -144,14 +139,10 @@ def _exchange_seconds(
     def seconds(chosen: Chosen) -> float:
         tried(",".join(map(str, chosen)))
         count, size = len(chosen), asked.group_size
-        part = replace(
-            asked,
-            gpus=chosen,
-            root=min(asked.root, count - 1),
-            gpus_per_process=min(asked.gpus_per_process, count),
-            group_size=None if size is None or count % size else size,
-            pairs=() if any(max(pair) >= count for pair in asked.pairs) else asked.pairs,
-        )
+        root, driven = min(asked.root, count - 1), min(asked.gpus_per_process, count)
+        pairs = () if any(max(pair) >= count for pair in asked.pairs) else asked.pairs
+        size = None if size is None or count % size else size
+        part = replace(asked, gpus=chosen, root=root, gpus_per_process=driven, group_size=size, pairs=pairs)
         try:
             exchange_s = session.collective(part).sync_time_s if len(chosen) > 1 else 0.0
         except Unsuitable:

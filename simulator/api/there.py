@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from math import ceil
 from typing import Any
 
-from simulator.api.collectives import chosen_gpus
-from simulator.api.context import Context
+from simulator.api.context import Context, chosen_gpus
 from simulator.devices.gpu import Gpu
 from simulator.devices.predict import Device
 from simulator.questions.checks import is_served, refuse_all

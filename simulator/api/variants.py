@@ -17,6 +17,7 @@ from simulator.collectives.nccl.tables import MAX_CHANNELS
 from simulator.package_data import own_data
 from simulator.questions.collective import SENDING, CollectiveQuestion
 from simulator.records import dataclass, replace
+from simulator.sums import lists_by_key
 from simulator.topology import Device, Topology, Wire
 from simulator.topology.parts import GpuPart, NicPart, SwitchPart
 from simulator.workload import Collective
@@ -78,7 +79,6 @@ def has_peers(topology: Topology) -> bool:
 
 
 def _of_adapters(topology: Topology) -> Iterator[tuple[str, tuple[float | str, ...], Topology]]:
-    """Yield what may be amiss with the adapters of several machines."""
     nics = [device for device in topology.devices if isinstance(device.part, NicPart) and device.node >= 0]
     for count in sorted({len(nics) // 2, len(nics) // 4, 1} - {0, len(nics)}, reverse=True):
         yield "adapters", (count, len(nics)), fewer_adapters(topology, range(count))
@@ -100,10 +100,7 @@ def _of_adapters(topology: Topology) -> Iterator[tuple[str, tuple[float | str, .
 
 def fewer_adapters(topology: Topology, kept: Collection[int]) -> Topology:
     """Return *topology* with only the *kept* adapters of each node, counted from 0."""
-    of_nodes: dict[int, list[str]] = {}
-    for device in topology.devices:
-        if isinstance(device.part, NicPart):
-            of_nodes.setdefault(device.node, []).append(device.name)
+    of_nodes = lists_by_key((each.node, each.name) for each in topology.devices if isinstance(each.part, NicPart))
     return _without(topology, {name for names in of_nodes.values() for i, name in enumerate(names) if i not in kept})
 
 
@@ -125,11 +122,9 @@ def with_sockets(topology: Topology) -> Topology:
 
 def with_adapters(topology: Topology, **figures: Any) -> Topology:
     """Return *topology* with adapters that have these *figures*."""
-    devices = [
-        replace(device, part=device.part.model_copy(update=figures)) if isinstance(device.part, NicPart) else device
-        for device in topology.devices
-    ]
-    return replace(topology, devices=tuple(devices))
+    nics = [device for device in topology.devices if isinstance(device.part, NicPart)]
+    made = {nic.name: replace(nic, part=nic.part.model_copy(update=figures)) for nic in nics}
+    return replace(topology, devices=tuple(made.get(device.name, device) for device in topology.devices))
 
 
 def with_far_adapters(topology: Topology) -> Topology | None:
@@ -146,10 +141,7 @@ def with_far_adapters(topology: Topology) -> Topology | None:
 
 
 def scaled(topology: Topology, factor: float, figures: Callable[[Device | Wire], Sequence[str]]) -> Topology:
-    """Return *topology* with figures of its devices and wires *factor* times as high.
-
-    *figures* names those of a device or wire by the fields of its part; what a part lacks, or has as 0, stays.
-    """
+    """Return *topology* with the *figures* of each part *factor* times as high; what a part lacks stays."""
 
     def changed(of: Any) -> Any:
         known = {name: value for name in figures(of) if (value := getattr(of.part, name, None))}
@@ -300,11 +292,7 @@ def _machine(name: str, value: str, topology: Topology) -> Topology | None:
 
 
 def _speaks_sockets(topology: Topology, *, efa: bool) -> bool:
-    """Return whether machines exchange over sockets or not at all; with *efa*, what EFA's plugin does counts too.
-
-    Over which interface NCCL's sockets go where adapters speak InfiniBand or RoCE, Ethernet or IPoIB, a topology does
-    not tell.
-    """
+    """Return whether machines exchange over sockets or not at all; with *efa*, what EFA's plugin does counts too."""
     nics = [device.part for device in topology.devices if isinstance(device.part, NicPart)]
     spoken = all((nic.network == "ethernet" and not nic.gpudirect) or (efa and nic.network == "efa") for nic in nics)
     return topology.n_nodes == 1 or spoken

@@ -28,10 +28,7 @@ _NAMES = {"nvlink": "NVLink", "xgmi": "xGMI", "pcie": "PCIe", "infiniband": "Inf
 
 
 def what_if(session: Session, question: StepQuestion, step_time_s: float) -> tuple[Alternative, ...]:
-    """Return the changes that make the step of *question* faster than *step_time_s*, the largest gain first.
-
-    Changes that do not go with the step, or that the device lacks figures for, are left out.
-    """
+    """Return changes that make *question* faster than *step_time_s*, the largest gain first."""
     found = faster(step_time_s, question, _changes(session, question), 1.0 / (1.0 - _LEAST))
     return tuple(sorted(found, key=lambda each: (round(each.step_time_s, 12), each.change)))
 
@@ -83,10 +80,7 @@ def _switches(session: Session, question: StepQuestion, *, several: bool) -> Ite
 
 
 def better_machines(topology: Topology) -> dict[str, Topology]:
-    """Return *topology* with one sort of its parts twice as good, by what is, in words.
-
-    With links, their adapters and the fabrics of their switches are faster; GPUDirect is for all GPUs of a node.
-    """
+    """Return *topology* with one sort of its parts twice as good, by what is, in words."""
     kinds = sorted({wire.part.of for wire in topology.wires if wire.part.of != "storage"})
     found = {f"{_NAMES.get(kind, kind)} links twice as fast": _faster_links(topology, kind) for kind in kinds}
     for words, factor, sorts, names in (

@@ -39,10 +39,7 @@ _CLASSES = {"megatron": "Megatron", "pytorch": "PyTorch", "deepspeed-zero3": "Py
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """The interval from ``low_s`` to ``high_s`` that contains the measured time with probability ``level``.
-
-    The predicted time may lie outside, if such predictions are known to be mostly too fast or too slow.
-    """
+    """The interval from ``low_s`` to ``high_s``, which holds the measured time with probability ``level``."""
 
     level: float
     low_s: float
@@ -54,10 +51,7 @@ class Band:
 
 
 def band_of(time_s: float, low: float, high: float) -> Band:
-    """Return the band of *time_s*, given its ends as logarithms of (measured / predicted).
-
-    It is widened to at least twice ``LEAST_HALF_WIDTH``.
-    """
+    """Return the band of *time_s* with ends as log(measured / predicted), at least twice ``LEAST_HALF_WIDTH``."""
     lacking = max(0.0, 2 * LEAST_HALF_WIDTH - (math.exp(high) - math.exp(low)))
     return Band(LEVEL, time_s * (math.exp(low) - lacking / 2), time_s * (math.exp(high) + lacking / 2))
 
@@ -129,7 +123,6 @@ def _named(generation: str) -> str:
 
 
 def _of_device(facts: AnswerFacts, seen: MeasuredCoverage) -> tuple[State, list[str]]:
-    """Return the state of the device, and its aspects that no measurement covers."""
     forms = seen.generations.get(facts.generation)
     outside = []
     if forms is None:
@@ -160,10 +153,7 @@ def _beyond_collectives(facts: AnswerFacts, seen: MeasuredCoverage, linked: Coll
 
 @dataclass(frozen=True, slots=True)
 class ClassShare:
-    """The parts of one class: their ``share`` of the time, and the root sum of squares of their shares (``alone``).
-
-    ``known`` is the share of their errors' variance that measured neighbours explain, weighted by time.
-    """
+    """A class's parts: ``share`` of the time, ``alone`` the root of its squares, ``known`` of the variance."""
 
     chain: Chain
     share: float
@@ -173,11 +163,7 @@ class ClassShare:
 
 @dataclass(frozen=True, slots=True)
 class Composition:
-    """The composition of an answer.
-
-    ``chain`` has the classes of the answer as a whole; it is empty for a plain sum of ``parts``.  ``facts`` describe
-    the answer.
-    """
+    """An answer's classes as a whole (``chain``; none: a sum of ``parts``), its parts, and ``facts`` of it."""
 
     chain: Chain
     parts: tuple[ClassShare, ...]

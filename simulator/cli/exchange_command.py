@@ -16,8 +16,8 @@ from simulator.cli.options import fields_of, parse_gpus, parse_strategies, read_
 from simulator.cli.output import Answers, warn
 from simulator.cli.table import Column, head_lines, loss_lines, next_lines, table_lines, trust_lines, widths_of
 from simulator.cli.written import CommandOptions
+from simulator.collectives.communicator import Unsuitable
 from simulator.collectives.registry import unlisted_strategies
-from simulator.collectives.request import Unsuitable
 from simulator.console import later
 from simulator.console.style import Progress, Style
 from simulator.errors import InputError, SimulationError, one_line
@@ -103,7 +103,7 @@ def answer_exchanges(written: CommandOptions, session: Session) -> Answers:
                 progress.advance(name)
             fitting = [(question, name) for question, name in fitting if name not in unfit]
             if len(payload.sizes) == len(questions) == 1 and questions[0].strategy == "nccl":
-                from simulator.api.nccl_choice import with_faster_algorithm
+                from simulator.api.exchanges import with_faster_algorithm
 
                 found = [with_faster_algorithm(session, result) for result in found]
             by_size.append(tuple(by_time(found)))

@@ -14,7 +14,7 @@ from simulator.cli.step_questions import ask_points, of_point
 from simulator.cli.step_text import memory_column
 from simulator.cli.table import Column, head_lines, next_lines, table_lines, trust_lines
 from simulator.cli.written import CommandOptions, check_read, shell_command, written_of
-from simulator.collectives.request import Unsuitable
+from simulator.collectives.communicator import Unsuitable
 from simulator.console import later
 from simulator.console.style import Progress, Style
 from simulator.errors import InputError, counted, one_line

@@ -216,7 +216,7 @@ def answer_programs(written: CommandOptions, session: Session) -> Answers:
         document=partial(programs_document, written.what, results),
         lines=lambda style: blocks_apart(program_lines(result, style) for result in results),
         trace=lambda: (later("simulator.results.trace:program_trace")(results[0]), which),
-        draw=later("reports.program:draw_program", results[0]),
+        draw=later("reports.scenario:draw_program", results[0]),
     )
 
 

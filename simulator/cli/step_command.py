@@ -12,7 +12,7 @@ from simulator.cli.step_questions import ask_steps
 from simulator.cli.step_text import alternative_lines, how_words, memory_column, parameter_words, step_lines
 from simulator.cli.table import Collected, Column, head_lines, loss_lines, next_lines, table_lines, trust_lines
 from simulator.cli.written import CommandOptions, shell_command
-from simulator.collectives.request import Unsuitable
+from simulator.collectives.communicator import Unsuitable
 from simulator.console import later
 from simulator.console.style import Progress, Style
 from simulator.errors import InputError, SimulationError, counted

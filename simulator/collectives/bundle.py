@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 
-from simulator.collectives.communicator import Communicator
-from simulator.collectives.request import Request, Strategy
+from simulator.collectives.communicator import Communicator, Request, Strategy
 from simulator.plan.alike import Alike
 from simulator.plan.plan import Flow, Fragment, Plan, merge
 from simulator.records import dataclass, field
@@ -53,11 +52,7 @@ class GpuLoads:
         return node if single else tuple([sites.place(node) for sites in several])
 
     def on(self, node: int) -> tuple[float, float]:
-        """Return the share of *node*'s multiprocessors that is taken throughout, and seconds of its whole memory.
-
-        Each channel is a thread block on a multiprocessor of its own.  The seconds are those in which the memory moves
-        the bytes that cross its ports once.
-        """
+        """Return the share of *node*'s multiprocessors that channels take, and the seconds of its memory."""
         node = self._bundle.stand_ins.get(node, node)
         part = self.machine.nodes[node].part
         single = self._moved[0].get(node, 0.0)

@@ -1,17 +1,24 @@
 """A group of ranks on a machine, with a cache of its routes, rings and trees: :class:`Communicator`.
 
-Roles of equal machines in rings and trees are in :class:`Equal`.
+Roles of equal machines in rings and trees are in :class:`Equal`, what a strategy plans in :class:`Request`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Sequence
 from itertools import pairwise
+from typing import Protocol
 
 from simulator.kept import Kept
 from simulator.network.machine import Machine, Node
 from simulator.network.routing import Router
 from simulator.plan.alike import Pairs, Sites
+from simulator.plan.plan import Plan, PlanBuilder
+from simulator.records import dataclass, field
+from simulator.spelling import mention, spelt
+from simulator.sums import lists_by_key
+from simulator.topology.parts import CpuPart, GpuPart
+from simulator.workload import Collective
 
 
 class Communicator(Kept):
@@ -43,14 +50,8 @@ class Communicator(Kept):
 
     def by_host(self) -> dict[int, list[int]]:
         """Return the ranks (not nodes) of each machine, in order, by host number."""
-
-        def find() -> dict[int, list[int]]:
-            hosts: dict[int, list[int]] = {}
-            for rank, node in enumerate(self.ranks):
-                hosts.setdefault(self.machine.locate(node)[1], []).append(rank)
-            return hosts
-
-        return self.once("hosts", find)
+        pairs = ((self.machine.locate(node)[1], rank) for rank, node in enumerate(self.ranks))
+        return self.once("hosts", lambda: lists_by_key(pairs))
 
     def taking_part(self) -> dict[int, tuple[list[int], int, tuple[int, ...]]]:
         """Return each machine's ranks, first node, and a key: its first equal's number, then each rank's offset."""
@@ -94,7 +95,7 @@ class Equal:
     """
 
     def __init__(self, machine: Machine, hosts: Sequence[int]) -> None:
-        from simulator.collectives.algorithms.binary_tree import two_trees
+        from simulator.collectives.binary_tree import two_trees
 
         self._machine = machine
         n = len(hosts)
@@ -102,12 +103,8 @@ class Equal:
         degree = [0] * n
         for a, _ in edges:
             degree[a] += 1
-        inside: dict[int, list[tuple[int, int]]] = {}
-        between: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        for host, many in zip(hosts, degree, strict=True):
-            inside.setdefault(many, []).append((host, host))
-        for a, b in edges:
-            between.setdefault((degree[a], degree[b]), []).append((hosts[a], hosts[b]))
+        inside = lists_by_key((many, (host, host)) for host, many in zip(hosts, degree, strict=True))
+        between = lists_by_key(((degree[a], degree[b]), (hosts[a], hosts[b])) for a, b in edges)
         self.sites = Sites(machine, [*inside.values(), *between.values()])
         self.inside = self.sites.ways[: len(inside)]
         self.between = self.sites.ways[len(inside) :]
@@ -129,3 +126,118 @@ class Equal:
         """Return the counterpart of *node* on the machine *host*."""
         run, _, own = self._machine.locate(node)
         return run.node_of(host) + own
+
+
+# The most ranks that are simulated, by how many flows each rank has at once.  Keeps a run to seconds and 500 MB.
+MAX_RANKS = {"one": 16_384, "two": 8_192, "many": 4_096}
+MAX_DIRECT_RANKS = 256  # with a flow for each pair
+
+
+class Unsuitable(Exception):  # noqa: N818  an answer, not an error
+    """The strategy does not fit the machine, the ranks or the collective; ``why``, which errors spell, says why."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+    def __str__(self) -> str:
+        return spelt(self.why)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A collective of a group of ranks, to be planned.
+
+    ``root`` is a rank.  ``size_bytes`` is nccl-tests' size (see :mod:`simulator.workload`).  ``pairs`` are
+    the (source, target) ranks of a send-recv; if empty, each rank sends to the next.  ``gpus_per_process`` is the
+    number of GPUs for which one host thread launches kernels.
+    """
+
+    group: Communicator
+    collective: Collective
+    size_bytes: float
+    root: int = 0
+    pairs: tuple[tuple[int, int], ...] = ()
+    gpus_per_process: int = 1
+
+    @property
+    def machine(self) -> Machine:
+        """The group's machine."""
+        return self.group.machine
+
+    @property
+    def router(self) -> Router:
+        """The machine's router."""
+        return self.group.router
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The node of each rank, rank 0 first."""
+        return self.group.ranks
+
+    @property
+    def n_ranks(self) -> int:
+        """The number of ranks."""
+        return len(self.group.ranks)
+
+    def by_host(self) -> dict[int, list[int]]:
+        """Return the ranks (not nodes) of each machine, in order, by host number."""
+        return self.group.by_host()
+
+    def memory_s(self, node: int, n_bytes: float) -> float:
+        """Return the seconds in which *node* moves *n_bytes* of its memory; 0 if its bandwidth is unknown."""
+        part = self.machine.nodes[node].part
+        bandwidth = part.memory_bandwidth if isinstance(part, GpuPart | CpuPart) else None
+        return n_bytes / bandwidth if bandwidth else 0.0
+
+    def refuse_beyond(self, most: int) -> None:
+        """Raise :class:`Unsuitable` for more than *most* ranks."""
+        if self.n_ranks > most:
+            text = f"{self.n_ranks:,} ranks are more than it is simulated for (up to {most:,})"
+            parts = (node.part for node in self.group.unlike())
+            runs = not any(isinstance(part, GpuPart) and part.vendor == "other" for part in parts)
+            raise Unsuitable(f"{text}; {mention('strategy', 'nccl')} does it" if runs else text)
+
+    def refuse_too_many(self) -> None:
+        """Raise :class:`Unsuitable` if a flow for each pair of ranks would need too much memory."""
+        if self.n_ranks > MAX_DIRECT_RANKS:
+            most = f"more than is simulated (up to {MAX_DIRECT_RANKS} ranks)"
+            raise Unsuitable(f"a flow between any two of {self.n_ranks} ranks is {most}")
+
+
+class Strategy(Protocol):
+    """A way to run collectives.  ``name`` is its name on the command line, ``summary`` a description of one line."""
+
+    name: str
+    summary: str
+
+    def plan(self, request: Request) -> Plan:
+        """Return the plan for *request*.  Raises Unsuitable if the strategy does not fit it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A strategy of this package: ``write`` adds a request of two ranks or more to a plan.
+
+    It is refused beyond ``most`` ranks (0: no limit) and for collectives that are not in ``forms`` (None: it has all),
+    of which ``cannot`` says why, as a pattern.  Strategies of one name are the same.
+    """
+
+    name: str
+    summary: str
+    write: Callable[[PlanBuilder, Request], None] = field(compare=False)
+    most: int = 0
+    forms: Container[str] | None = field(default=None, compare=False)
+    cannot: str = ""
+
+    def plan(self, request: Request) -> Plan:
+        """Return the plan; raises Unsuitable if the strategy does not fit *request*."""
+        builder = PlanBuilder()
+        if request.n_ranks > 1:
+            if self.most:
+                request.refuse_beyond(self.most)
+            if self.forms is not None and request.collective not in self.forms:
+                raise Unsuitable(self.cannot.format(request.collective))
+            self.write(builder, request)
+        return builder.build()

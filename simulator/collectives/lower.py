@@ -9,6 +9,8 @@ work too.
 Times by the alpha-beta model, and the number of chunks of a pipeline: a round takes L + bytes / B, where L is the
 latency of its slowest route and B follows from the most loaded resource when all flows of the round run at once.  The
 estimates only choose between equivalent schedules; the engine does not use them.
+
+One alpha-beta ring at data sheet rates is the back-of-the-envelope time of a collective, the baseline to beat.
 """
 
 from __future__ import annotations
@@ -17,14 +19,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from math import ceil, floor, sqrt
 
-from simulator.collectives.algorithms import Round, Schedule, Send
-from simulator.collectives.request import Request
+from simulator.collectives.communicator import Communicator, Request
+from simulator.collectives.schedules import Round, Schedule, Send
 from simulator.network.machine import Machine
 from simulator.network.route import Route
+from simulator.network.routing import Router
 from simulator.plan.flow import Carries, FlowData, Region, block, joined_regions
 from simulator.plan.plan import Flow, PlanBuilder, Work
 from simulator.sums import sums_by_key
-from simulator.topology.parts import CpuPart, GpuPart
+from simulator.workload import Collective
 
 BINDING = "messages keep the hosts' processors busy for longer than bytes keep the links"
 
@@ -97,7 +100,7 @@ def lower(
         for local in run[-1].local:
             if run[-1].repeat > 1:
                 raise ValueError("a round with local work cannot repeat")
-            seconds = memory_s(request, where[local.rank], local.chunks_touched * chunk_bytes)
+            seconds = request.memory_s(where[local.rank], local.chunks_touched * chunk_bytes)
             if seconds > 0:
                 name = request.machine.nodes[where[local.rank]].name
                 works.append(builder.work("reduce", name, seconds, stream=f"{stream}:{name}:reduce", after=last))
@@ -127,13 +130,6 @@ def _carries(schedule: Schedule, rounds: tuple[Round, ...], region: Callable[[in
 
 def _shape(step: Round) -> tuple[tuple[int, int, int], ...]:
     return tuple((s.src, s.dst, s.width) for s in step.sends)
-
-
-def memory_s(request: Request, node: int, n_bytes: float) -> float:
-    """Return the time in s in which *node* reads and writes *n_bytes* of its memory; 0 if its bandwidth is unknown."""
-    part = request.machine.nodes[node].part
-    bandwidth = part.memory_bandwidth if isinstance(part, GpuPart | CpuPart) else None
-    return n_bytes / bandwidth if bandwidth else 0.0
 
 
 # Smaller chunks give no measurable gain and make unfolded runs long.
@@ -183,3 +179,79 @@ def _round_cost(request: Request, sends: Iterable[Send], nodes: Sequence[int]) -
             loads[resource] = known(resource, 0.0) + share * width
     capacity = request.machine.capacity_Bps
     return latency_s, max([load / capacity[r] for r, load in loads.items()], default=0.0)
+
+
+# One message between two GPUs, launch included: a round number, not fitted.
+ALPHA_S = 2e-6
+_MAX_SEARCHED = 16  # the most GPUs of a node for which the best ring is searched
+
+
+def alpha_beta_ring_s(group: Communicator, collective: Collective, size_bytes: float) -> float:
+    """Return the time of one ring over the ranks of *group* by the alpha-beta model, in seconds.
+
+    With n ranks, S bytes (nccl-tests' size), alpha = ``ALPHA_S`` = 2 us, and B the bandwidth of the ring:
+
+    * all-reduce: 2 (n-1) (alpha + S / (n B));
+    * all-gather, reduce-scatter, all-to-all: (n-1) (alpha + S / (n B));
+    * broadcast, reduce (pipelined): (n-1) alpha + S / B;
+    * send-recv: alpha + S / B.
+
+    B is the nominal (data sheet) rate of the slowest route between neighbours in the best single ring: within a node,
+    the order of GPUs that maximises this rate; between nodes, the best pair of GPUs of two neighbouring nodes.  Groups
+    that communicate at the same time are ignored.
+    """
+    n = group.n_ranks
+    bandwidth_Bps = group.once("alpha-beta ring", lambda: _ring_bandwidth(group))
+    if collective == "all-reduce":
+        return 2 * (n - 1) * (ALPHA_S + size_bytes / (n * bandwidth_Bps))
+    if collective in ("all-gather", "reduce-scatter", "all-to-all"):
+        return (n - 1) * (ALPHA_S + size_bytes / (n * bandwidth_Bps))
+    return (1 if collective == "send-recv" else n - 1) * ALPHA_S + size_bytes / bandwidth_Bps
+
+
+def _ring_bandwidth(group: Communicator) -> float:
+    machine, router = group.machine, group.router
+    hosts = {host: [group.ranks[rank] for rank in ranks] for host, ranks in group.by_host().items()}
+    # Equal nodes with the same GPUs taking part are examined once.
+    different = {key: hosts[host] for host, (_, _, key) in reversed(group.taking_part().items())}
+    rates = [_widest(router, gpus, closed=len(hosts) == 1) for gpus in different.values() if len(gpus) > 1]
+    if len(hosts) > 1:
+        onward = [*list(hosts)[1:], *list(hosts)[:1]]
+        unlike = {(machine.like(a), machine.like(b)): (a, b) for a, b in zip(hosts, onward, strict=True)}
+        for a, b in unlike.values():
+            rates.append(max(_nominal_rate(router, src, dst) for src in hosts[a] for dst in hosts[b]))
+    return min(rates)
+
+
+def _nominal_rate(router: Router, src: int, dst: int) -> float:
+    return min(router.machine.links[link].nominal_Bps / share for link, share in router.route(src, dst).links)
+
+
+def _widest(router: Router, gpus: Sequence[int], *, closed: bool) -> float:
+    """Return the largest rate in B/s at which a ring (or, if not *closed*, a chain) joins all *gpus*."""
+    n = len(gpus)
+    rate = [[_nominal_rate(router, a, b) if a != b else 0.0 for b in gpus] for a in gpus]
+    if n > _MAX_SEARCHED:
+        return min(rate[i][(i + 1) % n] for i in range(n if closed else n - 1))
+    levels = sorted({value for row in rate for value in row if value > 0}, reverse=True)
+    for level in levels:
+        near = [[j for j in range(n) if rate[i][j] >= level] for i in range(n)]
+        if _spans(near, closed=closed):
+            return level
+    return levels[-1]
+
+
+def _spans(near: list[list[int]], *, closed: bool) -> bool:
+    """Return whether a path or cycle visits all nodes, in 2^n n steps (Held and Karp, 1962, section 2)."""
+    n = len(near)
+    into = [sum(1 << j for j in range(n) if i in near[j]) for i in range(n)]  # by node, the set of its predecessors
+    ends = [0] * (1 << n)  # by the set of visited nodes: the possible last nodes
+    for i in [0] if closed else range(n):
+        ends[1 << i] = 1 << i
+    for visited in range(1, 1 << n):
+        if not ends[visited]:
+            continue
+        for i in range(n):
+            if not visited >> i & 1 and ends[visited] & into[i]:
+                ends[visited | 1 << i] |= 1 << i
+    return bool(ends[-1] & (into[0] if closed else -1))

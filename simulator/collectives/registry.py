@@ -1,8 +1,8 @@
 """Strategies by name: the built-in ones, and those registered by installed packages.
 
 A package registers a strategy with an entry point in the group ``topocast.strategies``.  The entry point's object is a
-:class:`~simulator.collectives.request.Strategy`, or a function without arguments that returns one.  Built-in strategies
-are listed in the same form and imported on first use.
+:class:`~simulator.collectives.communicator.Strategy`, or a function without arguments that returns one.  Built-in
+strategies are listed in the same form and imported on first use.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from simulator.collectives.request import Strategy
+from simulator.collectives.communicator import Strategy
 from simulator.constants import DEFAULT, Constants
 from simulator.effects import effect, has_effects
 from simulator.errors import nearest, one_line, refused
@@ -28,7 +28,7 @@ ENTRY_POINT_GROUP = "topocast.strategies"
 _BUILT_IN = {
     "gpu0": "simulator.collectives.scheduled:gather_on_gpu",
     "cpu": "simulator.collectives.scheduled:GATHER_ON_CPU",
-    "sharded": "simulator.collectives.sharded:SHARDED",
+    "sharded": "simulator.collectives.scheduled:SHARDED",
     "naive-ring": "simulator.collectives.rings:NAIVE_RING",
     "ring": "simulator.collectives.rings:RING",
     "single-ring": "simulator.collectives.rings:SINGLE_RING",
@@ -37,8 +37,8 @@ _BUILT_IN = {
     "tree": "simulator.collectives.scheduled:TREE",
     "double-tree": "simulator.collectives.scheduled:DOUBLE_TREE",
     "halving-doubling": "simulator.collectives.scheduled:HALVING_DOUBLING",
-    "hierarchical": "simulator.collectives.hierarchical:HIERARCHICAL",
-    "parameter-server": "simulator.collectives.parameter_server:parameter_server",
+    "hierarchical": "simulator.collectives.levels:HIERARCHICAL",
+    "parameter-server": "simulator.collectives.levels:parameter_server",
     "nccl": "simulator.collectives.nccl.strategy:NCCL",
 }
 # Available by name only; left out when all strategies are compared.
@@ -95,7 +95,7 @@ def strategy_of(
     costs'; *servers* are the places of parameter servers.
     """
     if servers and name.startswith("parameter-server"):
-        from simulator.collectives.parameter_server import ParameterServer
+        from simulator.collectives.levels import ParameterServer
 
         found = find_strategy(name)  # colocated servers stay on the workers
         return replace(found, places=servers) if isinstance(found, ParameterServer) and not found.places else found

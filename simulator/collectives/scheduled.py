@@ -9,27 +9,30 @@ previous one.  Each chunk is split into two segments or more, so that adding ove
 Its broadcast uses a binomial tree (gloo/broadcast.cc): rank v, counted from the root, receives from v - 2^i and sends
 to v + 2^j for every j > i.  It starts all its sends at once, so they share its link.  With n ranks and link bandwidth
 B, the root alone takes ceil(log2 n) S/B; 4 ranks take 3 S/B, where a tree with rounds would take 2 S/B.
+
+``sharded`` is a direct exchange, in which each rank owns an equal shard of the buffer.  Of equal machines, and of few
+sets of twins, a few equal flows represent the n (n - 1) of a direct exchange.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterator
 from functools import partial
+from itertools import product
 
-from simulator.collectives.algorithms.binary_tree import tree_schedule
-from simulator.collectives.algorithms.direct import star_schedule
-from simulator.collectives.algorithms.halving_doubling import halving_doubling_schedule
-from simulator.collectives.algorithms.ring import ring_schedule
-from simulator.collectives.embedding import embed_order
-from simulator.collectives.lower import best_chunk_count, estimate_s, host_work, lower, overlapped_cost
-from simulator.collectives.request import MAX_RANKS, Planned, Request, Unsuitable
-from simulator.plan.flow import WHOLE, FlowData, block
+from simulator.collectives import schedules
+from simulator.collectives.binary_tree import tree_schedule
+from simulator.collectives.communicator import MAX_DIRECT_RANKS, MAX_RANKS, Equal, Planned, Request, Unsuitable
+from simulator.collectives.lower import best_chunk_count, carried_in, estimate_s, host_work, lower, overlapped_cost
+from simulator.collectives.rings import embed_order
+from simulator.network.machine import Machine
+from simulator.plan.alike import Twins
+from simulator.plan.flow import WHOLE, Carries, FlowData, block
 from simulator.plan.plan import Flow, PlanBuilder
+from simulator.sums import lists_by_key
 
-_LIMITS = (
-    MAX_RANKS["one"],
-    ("all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce"),
-    "gathering on one device cannot do {}; sharded and ring can",
-)
+_sums = ("all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce")
+_LIMITS = MAX_RANKS["one"], _sums, "gathering on one device cannot do {}; sharded and ring can"
 
 
 def gather_on_gpu(name: str) -> Planned:
@@ -48,7 +51,7 @@ def gather_on_gpu(name: str) -> Planned:
             centre = 0
         else:
             raise Unsuitable(f"GPU {number} takes no part")
-        schedule = star_schedule(request.collective, request.n_ranks, centre, request.root)
+        schedule = schedules.star_schedule(request.collective, request.n_ranks, centre, request.root)
         lower(builder, request, schedule, size_bytes=request.size_bytes)
         builder.facts["runs_as"] = "torch.nn.DataParallel, tf.distribute.ReductionToOneDevice"
 
@@ -59,7 +62,7 @@ def _write_on_cpu(builder: PlanBuilder, request: Request) -> None:
     cpu = request.router.nearest_cpu(request.ranks[0])
     if cpu is None:
         raise Unsuitable("no CPU is linked to its GPUs")
-    schedule = star_schedule(request.collective, request.n_ranks, request.n_ranks, request.root)
+    schedule = schedules.star_schedule(request.collective, request.n_ranks, request.n_ranks, request.root)
     lower(builder, request, schedule, size_bytes=request.size_bytes, nodes=(*request.ranks, cpu))
     builder.facts |= {"runs_as": "MXNet's KVStore local", "centre": request.machine.nodes[cpu].name}
 
@@ -98,7 +101,7 @@ _PAIRED = {
 
 
 def _write_paired(builder: PlanBuilder, request: Request) -> None:
-    size, make = request.size_bytes, partial(halving_doubling_schedule, request.collective)
+    size, make = request.size_bytes, partial(schedules.halving_doubling_schedule, request.collective)
     order = embed_order(request, HALVING_DOUBLING.name, make, pipelined=False)
     nodes = [request.ranks[rank] for rank in order]
     names = _PAIRED[request.collective]
@@ -110,14 +113,9 @@ def _write_paired(builder: PlanBuilder, request: Request) -> None:
     builder.facts["algorithm"] = chosen
 
 
-HALVING_DOUBLING = Planned(
-    "halving-doubling",
-    "pairs at doubling distance exchange halves, then all (Rabenseifner)",
-    _write_paired,
-    MAX_RANKS["many"],
-    _PAIRED,
-    "halving and doubling cannot do {}; sharded and ring can",
-)
+_summary = "pairs at doubling distance exchange halves, then all (Rabenseifner)"
+_limits = MAX_RANKS["many"], _PAIRED, "halving and doubling cannot do {}; sharded and ring can"
+HALVING_DOUBLING = Planned("halving-doubling", _summary, _write_paired, *_limits)
 
 
 def binomial_children(n: int) -> dict[int, list[int]]:
@@ -132,7 +130,7 @@ def _write_gloo(builder: PlanBuilder, request: Request) -> None:
     if request.collective == "all-reduce":
         nodes = request.ranks[::-1]  # each sends to the rank before it
         builder.rings.append(nodes)
-        lower(builder, request, ring_schedule("all-reduce", n), size_bytes=size, nodes=nodes)
+        lower(builder, request, schedules.ring_schedule("all-reduce", n), size_bytes=size, nodes=nodes)
         return
     nodes = tuple(request.ranks[(request.root + rank) % n] for rank in range(n))
     received: dict[int, int] = {}
@@ -146,10 +144,112 @@ def _write_gloo(builder: PlanBuilder, request: Request) -> None:
         received[child] = send([Flow(request.router.route(*ends), size)], stream=stream, after=after, beside=work)
 
 
-GLOO = Planned(
-    "gloo",
-    "what torch's gloo does between CPUs: ring; broadcast down a binomial tree (not among all: name it)",
-    _write_gloo,
-    forms=("all-reduce", "broadcast"),
-    cannot="gloo is modelled for all-reduce and broadcast, not for {}; ring does it",
-)
+_summary = "what torch's gloo does between CPUs: ring; broadcast down a binomial tree (not among all: name it)"
+_cannot = "gloo is modelled for all-reduce and broadcast, not for {}; ring does it"
+GLOO = Planned("gloo", _summary, _write_gloo, forms=("all-reduce", "broadcast"), cannot=_cannot)
+
+
+_MOST_SETS = 64  # of twins; the routes between them are found in seconds
+
+
+def between_equal(request: Request, equal: Equal, n_bytes: float) -> Iterator[Flow]:
+    """Yield flows of *n_bytes* each that represent one from every rank to every other, on *equal* machines."""
+    first, second, *_ = request.by_host().values()
+    here, there = ([request.ranks[rank] for rank in ranks] for ranks in (first, second))
+    for a, b in product(here, here):
+        if a != b:
+            yield Flow(request.router.route(a, b), n_bytes, at=equal.inside_each)
+    for a, b in product(here, there):
+        yield Flow(request.router.route(a, b), n_bytes, at=equal.between_any)
+
+
+def between_twins(request: Request, n_bytes: float) -> list[Flow] | None:
+    """Return flows of *n_bytes* between sets of twins for all ranks; None for many sets or hosts."""
+    machine = request.machine
+    if machine.n_hosts > 1 or machine.messages.message or machine.messages.round:
+        return None
+    sets = lists_by_key((_likeness(machine, rank), rank) for rank in request.ranks)
+    if len(sets) > _MOST_SETS:
+        return None
+    twins = Twins(machine, list(sets.values()))
+    return [Flow(request.router.route(*way.pairs[0]), n_bytes, at=way) for way in twins.ways]
+
+
+def _likeness(machine: Machine, rank: int) -> Hashable:
+    """Return what twins have in common; a node that is no other's twin has itself."""
+    node, links = machine.nodes[rank], machine.outgoing[rank]
+    if len({link.dst for link in links}) != 1 or rank in machine.memory_bus:
+        return rank
+    ways = [each for link in links for each in (link, machine.reverse(link))]
+    own = tuple((each.kind, each.count, each.bandwidth_Bps, each.latency_s) for each in ways)
+    shared = tuple((machine.capacity_Bps[each.resource], each.resource in machine.half_duplex) for each in ways)
+    return node.kind, node.part_name, node.latency_s, links[0].dst, own, shared
+
+
+_ONE_BY_ONE = 64  # ranks; more are folded where machines are equal
+_WITHOUT_ROOT = {  # rounds of each collective without a root
+    "all-reduce": ("reduce-scatter", "all-gather"),
+    "reduce-scatter": ("reduce-scatter",),
+    "all-gather": ("all-gather",),
+    "all-to-all": ("all-to-all",),
+}
+
+
+def _direct(request: Request) -> schedules.Schedule:
+    n = request.n_ranks
+    if request.collective == "send-recv":
+        return schedules.send_recv(n, request.pairs or schedules.neighbour_pairs(n))
+    return schedules.direct_schedule(request.collective, n, request.root)
+
+
+def _write(builder: PlanBuilder, request: Request) -> None:
+    """Add the sends of every rank to every other rank, all at once, each of which adds up its own shard.
+
+    On more than 64 ranks of equal machines, and on more than 256 with few sets of twins, few flows represent all,
+    unless the collective has a root.  Otherwise raises Unsuitable beyond 256 ranks, except for send-recv.
+    """
+    n, size = request.n_ranks, request.size_bytes
+    if request.collective in _WITHOUT_ROOT and n > _ONE_BY_ONE:
+        equal = Equal.of(request.group)
+        flows = list(between_equal(request, equal, size / n)) if equal is not None else None
+        if flows is None and n > MAX_DIRECT_RANKS:
+            flows = between_twins(request, size / n)
+        if flows is not None:
+            _plan_folded(builder, request, flows)
+            return
+    if request.collective != "send-recv":
+        request.refuse_too_many()
+    own = request.collective in ("all-to-all", "send-recv")  # each rank has a separate buffer
+    lower(builder, request, _direct(request), size_bytes=size * (n if own else 1))
+
+
+def _plan_folded(builder: PlanBuilder, request: Request, flows: list[Flow]) -> None:
+    """Add the rounds of the schedule, each with the same *flows* between all ranks."""
+    last: list[int] = []
+    for number, label in enumerate(_WITHOUT_ROOT[request.collective]):
+        last = [builder.transfer(label, flows, after=last, carries=_carries(request, number, flows))]
+        if label != "reduce-scatter":
+            continue
+        names: dict[float, str] = {}  # those whose sums take equally long are as one
+        for rank in request.ranks:
+            seconds = request.memory_s(rank, request.size_bytes / request.n_ranks * (request.n_ranks + 1))
+            names.setdefault(seconds, request.machine.nodes[rank].name)
+        add = partial(builder.work, "reduce", after=last)
+        last = [add(name, s, stream=f"main:{name}:reduce") for s, name in names.items() if s > 0] or last
+
+
+def _carries(request: Request, number: int, flows: list[Flow]) -> Carries:
+    """Return what the schedule's round *number* carries, in the order in which *flows* stand when expanded."""
+
+    def carried(_repetition: int) -> list[FlowData]:
+        schedule = _direct(request)
+        step = schedule.rounds[number]
+        regions = carried_in(schedule, 0, lambda chunk: block(chunk, schedule.n_chunks), (step,))
+        ends = [(request.ranks[send.src], request.ranks[send.dst]) for send in step.sends]
+        known = dict(zip(ends, regions, strict=True))
+        return [known[each.route.src, each.route.dst] for flow in flows for each in flow.apart()]
+
+    return carried
+
+
+SHARDED = Planned("sharded", "each GPU adds up one part; all send to all directly", _write)

@@ -25,10 +25,7 @@ from simulator.sums import sums_by_key
 
 
 def execute(machine: Machine, plan: Plan, *, fold: bool = True) -> Timeline:
-    """Return the timeline of *plan* on *machine*; *fold*: repeated rounds are one event, and equal flows one.
-
-    Raises SimulationError if an activity can never start or end, or if a flow has no bandwidth.
-    """
+    """Return the timeline of *plan*; *fold*: repeated rounds, and equal flows, are one.  Raises SimulationError."""
     if plan.moves and any(map(is_alike, all_parts(plan))) and not (fold and stands_for_all(machine, plan)):
         plan = replace(plan, tasks=tuple(task.apart() for task in plan.tasks))
     return _Executor(machine, plan, fold=fold).run()
@@ -280,11 +277,7 @@ def _moved(machine: Machine, plan: Plan, fold: bool, of_links: bool) -> LinkByte
 
 
 def _met(machine: Machine, plan: Plan, needs: Sequence[Sequence[int]], fold: bool) -> tuple[set[Resource], set[int]]:
-    """Return the contended resources, and the activities that load some but overlap with no other stream's that does.
-
-    On these, works and fragments can meet other activities or a perturbation, or are several in one; others slow
-    nothing.
-    """
+    """Return contended resources, and activities that load some but overlap with no other stream's that does."""
     if not any(isinstance(part, Fragment) or (isinstance(part, Work) and part.loads) for part in all_parts(plan)):
         return set(), set()
     met: set[Resource] = {p.target for p in plan.perturbations if p.target}

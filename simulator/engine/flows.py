@@ -18,6 +18,7 @@ from simulator.errors import SimulationError
 from simulator.network.fairshare import fair_rates
 from simulator.plan.plan import Resource
 from simulator.records import dataclass, field
+from simulator.sums import lists_by_key
 
 _MOST_KNOWN = 1024  # sets of flows whose rates are kept
 _UNLIMITED = float("inf")
@@ -245,9 +246,7 @@ class FlowNetwork:
 
     def _alone(self, part: list[ActiveFlow]) -> list[float]:
         """Return the rate of each work alone, and of flows with their batch, as if one flow stood for all."""
-        together: dict[tuple[Batch, int], list[ActiveFlow]] = {}
-        for number, flow in enumerate(part):
-            together.setdefault((flow.batch, number if flow.part.in_seconds else -1), []).append(flow)
+        together = lists_by_key(((flow.batch, i if flow.part.in_seconds else -1), flow) for i, flow in enumerate(part))
         rates: dict[ActiveFlow, float] = {}
         for flows in together.values():
             found = fair_rates([flow.part.loads for flow in flows], [flow.part.cap for flow in flows], self._capacity)

@@ -39,14 +39,11 @@ def stands_for_all(machine: Machine, plan: Plan) -> bool:
 
 def roomy(machine: Machine, plan: Plan) -> set[Resource]:
     """Return the resources, or keys of roles, that flows never saturate, as the caps of all at once add up to less."""
-    if (
-        not plan.moves
-        or plan.perturbations
-        or not all(
-            part.cap_Bps < float("inf") if isinstance(part, Flow) else isinstance(part, Work) and not part.loads
-            for part in all_parts(plan)
-        )
-    ):
+
+    def is_limited(part: Part) -> bool:
+        return part.cap_Bps < float("inf") if isinstance(part, Flow) else isinstance(part, Work) and not part.loads
+
+    if not plan.moves or plan.perturbations or not all(map(is_limited, all_parts(plan))):
         return set()  # flows are not the only load, or some have no cap
     rates, n = _most_at_once(plan), len(machine.capacity_Bps)
     return {key for key, rate_Bps in rates.items() if rate_Bps <= machine.capacity_Bps[key % n] * _FULL}
@@ -102,10 +99,7 @@ def undisturbed(plan: Plan, needs: Sequence[Sequence[int]], loading: Mapping[str
 
 
 def _between(needs: Sequence[Sequence[int]], places: Mapping[int, int]) -> tuple[list[int], list[int]]:
-    """Return two places for each activity: of a stream's first that has not ended at its begin, and that waits for it.
-
-    *needs* lists the predecessors of each activity, *places* has the stream's activities, in order.
-    """
+    """Return by activity a stream's first in *places* not ended at its begin, and its first that waits for it."""
     ended, behind = [0] * len(needs), [0] * len(needs)
     for number, own in enumerate(needs):
         before = 0

@@ -266,8 +266,7 @@ class Rounds:
                 batch.arrival_s = max(batch.arrival_s, new.end_s + part.latency_s)
                 continue
             moved = 0.0
-            steps = [*old.history, (into_s, 0.0)]
-            for (begin, rate), (finish, _) in pairwise(steps):
+            for (begin, rate), (finish, _) in pairwise([*old.history, (into_s, 0.0)]):
                 moved += rate * max(0.0, min(finish, into_s) - begin)
             new.remaining = max(0.0, part.amount - moved)
             batch.flows.append(new)

@@ -10,12 +10,12 @@ Those that do not affect the time of a step, and those that do but are not model
 from __future__ import annotations
 
 import ast
-import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import SequenceMatcher, get_close_matches
 from functools import lru_cache
+from operator import add, floordiv, mod, mul, sub
 from os.path import exists, normpath
 from pathlib import Path
 from typing import Any
@@ -212,13 +212,8 @@ class Files:
         return ("\n" * (line - 1) + text).encode(), self._script
 
 
-_SUMS: Mapping[type, Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-}
+_SUMS: Mapping[type, Callable[[int, int], int]]
+_SUMS = {ast.Add: add, ast.Sub: sub, ast.Mult: mul, ast.FloorDiv: floordiv, ast.Mod: mod}
 
 
 def whole_sum(text: str) -> int | None:
@@ -336,10 +331,7 @@ def _meant(name: str, known: frozenset[str]) -> str:
 
 
 def unread(args: Arguments, launcher: Arguments, starter: str, files: list[str]) -> list[str]:
-    """Return a note for each argument that is not modelled, and for each file with unknown ones; add to unread *files*.
-
-    *launcher* counts if it is *starter*; ``srun`` and ``mpirun`` have many that are about the cluster.
-    """
+    """Return notes on what is not modelled or not known, *launcher*'s if it is *starter*; add to unread *files*."""
     notes = _not_modelled(args)
     files += [word for word in args.others if _FILE.fullmatch(word)]
     unknown: dict[str, list[str]] = {"": []}

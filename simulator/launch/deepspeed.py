@@ -65,8 +65,6 @@ class DeepSpeed:
 
 
 class _Settings:
-    """The settings of a file by dotted names, and their faults."""
-
     def __init__(self, source: YamlSource) -> None:
         self._source, self.faults = source, list[Fault]()
 
@@ -199,7 +197,6 @@ def offload_of(devices: Mapping[str, str], refuse: Refuse) -> Offload:
 
 
 def _offload(zero: Mapping[str, Any], refuse: Refuse) -> Offload:
-    """Return what the section *zero* of DeepSpeed's configuration keeps on the host."""
     devices = {}
     for name, older in _OLDER.items():
         section = zero.get(name)
@@ -213,7 +210,6 @@ def _offload(zero: Mapping[str, Any], refuse: Refuse) -> Offload:
 
 
 def _notes_on_offload(zero: Mapping[str, Any], path: str) -> Iterator[str]:
-    """Yield notes on settings of offload in the section *zero*, in the file *path*, that are not modelled."""
     for name in _OLDER:
         section, place = zero.get(name), f"{path}: zero_optimization.{name}"
         if not isinstance(section, dict) or section.get("device") != "cpu":

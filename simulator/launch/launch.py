@@ -8,13 +8,12 @@ import re
 from simulator.errors import Fault, InputError, few, nearest, one_line
 from simulator.launch import ranks as starting
 from simulator.launch.arguments import ARGUMENTS, Arguments, Files, is_off, refuse_arguments, unread
-from simulator.launch.command import find_command
 from simulator.launch.deepspeed import DeepSpeed, read_deepspeed
 from simulator.launch.model import named_network, read_model
 from simulator.launch.programs import TITAN_MARKS, is_nanogpt, read_llm_c, read_nanogpt, read_torchtitan
 from simulator.launch.ranks import LaunchLine, LaunchRanks
 from simulator.launch.recipes import take_recipe
-from simulator.launch.shell import commands_of
+from simulator.launch.shell import commands_of, find_command
 from simulator.launch.trainer import add_config, read_format, read_sharding, read_sizes, read_trainer, read_update
 from simulator.launch.words import COMMANDS
 from simulator.questions.options import RECOMPUTED_PARTS
@@ -101,12 +100,10 @@ class _General:
                 self.deepspeed = read_deepspeed(path, args.files)
         args.notes += self.deepspeed.notes
         self.trainer = read_trainer(args, launcher)
-        self.deepspeed.is_there |= self.trainer.of_deepspeed or (
-            "deepspeed" in args and not is_off(args.value("deepspeed") or "true")
-        )
+        is_said = "deepspeed" in args and not is_off(args.value("deepspeed") or "true")
+        self.deepspeed.is_there |= self.trainer.of_deepspeed or is_said
 
     def read(self, at_hand: int | None) -> None:
-        """Read all, where *at_hand* GPUs take part unless the line says it."""
         args, ranks, found, options, trainer = self.args, self.ranks, self.found, self.options, self.trainer
         precision = self._format()
         layout = self.layout = starting.read_layout(args, ranks, self.deepspeed)

@@ -87,9 +87,8 @@ def _family(args: Arguments, *, gated: bool, experts: bool) -> str:
     norm = args.choice(("layernorm", "rmsnorm"), "normalization") or "layernorm"
     positions = args.choice(_POSITIONS, "position-embedding-type") or "learned_absolute"
     rotary = positions in ("rope", "yarn", "mrope") or args.has("use-rotary-position-embeddings")
-    grouped, squared, plain = (
-        args.has(name) for name in ("group-query-attention", "squared-relu", "disable-bias-linear")
-    )
+    names = "group-query-attention", "squared-relu", "disable-bias-linear"
+    grouped, squared, plain = (args.has(name) for name in names)
     qkv_bias, normalised = args.has("add-qkv-bias"), args.has("qk-layernorm")
     latent, part = args.has("multi-latent-attention"), args.text("rotary-percent")
     if latent:

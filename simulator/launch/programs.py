@@ -25,8 +25,8 @@ from typing import Any
 
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.launch.arguments import ARGUMENTS, KNOWN, Arguments, Names, whole_sum
-from simulator.launch.command import Command
 from simulator.launch.ranks import LaunchDegrees, LaunchLine, LaunchRanks
+from simulator.launch.shell import Command
 from simulator.launch.words import NAMES
 from simulator.workload.zoo.registry import find_entry
 
@@ -278,9 +278,8 @@ def _titan_network(args: Arguments, found: LaunchLine) -> int:
 
 
 def _titan_layout(args: Arguments, ranks: LaunchRanks, layers: int, found: LaunchLine) -> None:
-    tp, pp, cp, ep = (
-        args.number(f"parallelism.{axis}-parallel-degree") or 1 for axis in ("tensor", "pipeline", "context", "expert")
-    )
+    axes = "tensor", "pipeline", "context", "expert"
+    tp, pp, cp, ep = (args.number(f"parallelism.{axis}-parallel-degree") or 1 for axis in axes)
     copies = args.number("parallelism.data-parallel-replicate-degree") or 1
     of_shards = "parallelism.data-parallel-shard-degree"
     whole, degrees = ranks.whole, tp * pp * cp * copies

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 
 from simulator.errors import InputError, nearest, one_line
 from simulator.launch.arguments import ARGUMENTS, KNOWN, Arguments, is_off, reasons, spelt_flag
-from simulator.launch.command import Command
 from simulator.launch.deepspeed import DeepSpeed
-from simulator.launch.shell import batch_arguments, gpus_per_node
+from simulator.launch.shell import Command, batch_arguments, gpus_per_node
 from simulator.launch.visible import EVERY_GPU, VisibleGpus, read_hosts, visible_gpus, written_gpus
 from simulator.launch.words import COMMANDS, Word
 from simulator.records import dataclass, field, replace
@@ -69,9 +68,8 @@ def read_ranks(command: Command, launcher: Arguments, comments: Sequence[Word], 
             return _completed(nodes, visible.each, None, launcher, visible)
     placed = launcher.text("map-by") if is_mpi and "map-by" in launcher else None
     of_node = re.fullmatch(r"ppr:(\d{1,6}):node.*", placed or "")
-    each = (
-        (int(of_node[1]) if of_node else None) or (launcher.number("N") if is_mpi else None) or launcher.number(*_EACH)
-    )
+    each = (int(of_node[1]) if of_node else None) or (launcher.number("N") if is_mpi else None)
+    each = each or launcher.number(*_EACH)
     if each is None and visible.of_launcher and "num-processes" not in launcher:
         each = visible.each
     if not (nodes or whole):
@@ -232,7 +230,6 @@ def read_layout(args: Arguments, ranks: LaunchRanks, deepspeed: DeepSpeed) -> La
 
 
 def _read_shards(args: Arguments, deepspeed: DeepSpeed, found: LaunchDegrees) -> None:
-    """Read what data-parallel ranks shard, and how many hold a full set, into *found*."""
     found.zero = int(args.has("use-distributed-optimizer"))
     stage = args.number("zero-stage", least=0)
     if args.has("use-torch-fsdp2"):

@@ -64,9 +64,8 @@ class Trainer:
 def read_trainer(args: Arguments, launcher: Arguments) -> Trainer:
     """Return the settings in *args*, of the program, and *launcher*; the defaults if neither is the Trainer's."""
     of_launcher = ("use-fsdp", "use-deepspeed", "mixed-precision", "config-file")
-    if "num-layers" in args or not (
-        any(name in args for name in _OWN) or any(name in launcher for name in of_launcher)
-    ):
+    is_own = any(name in args for name in _OWN) or any(name in launcher for name in of_launcher)
+    if "num-layers" in args or not is_own:
         return Trainer()
     found = Trainer(is_there=True, micro_batch=args.number(*_BATCH))
     counts = (each.number("gradient-accumulation-steps") for each in (args, launcher))
@@ -138,7 +137,6 @@ def _update(args: Arguments) -> dict[str, str | bool]:
 
 
 def _read_sharding(args: Arguments, launcher: Arguments, found: Trainer) -> None:
-    """Read what FSDP shards, and among which ranks, into *found*."""
     how = (args.text("fsdp") or "").lower().split()
     known = next((word for word in how if word in _SHARDED), "")
     if how and not known and not is_off(how[0]):  # FSDP2 has one strategy
@@ -162,9 +160,8 @@ def _read_sharding(args: Arguments, launcher: Arguments, found: Trainer) -> None
         if key in given:
             degree = key.replace("sp", "cp")
             launcher.fault(given[key], f"is not read; ranks that split a {part} are --parallel {degree}=2")
-    found.shards, copies = (
-        launcher.number(given[key]) if key in given else None for key in ("dp-shard", "dp-replicate")
-    )
+    of_copies = "dp-shard", "dp-replicate"
+    found.shards, copies = (launcher.number(given[key]) if key in given else None for key in of_copies)
     if copies is not None and found.shards is None and found.zero:
         why = f"goes with --{sizes['dp-shard']}, which says how many ranks share one copy"
         launcher.fault(sizes["dp-replicate"], why)

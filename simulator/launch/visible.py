@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.launch.arguments import ON_CPU, Arguments, spelt_flag
-from simulator.launch.command import Command
+from simulator.launch.shell import Command
 from simulator.launch.words import Word
 from simulator.records import dataclass
 from simulator.spelling import mention
@@ -25,9 +25,7 @@ _COUNTS = ("num-gpus", "num-nodes")  # of DeepSpeed
 _FILTERS = {"include": "include", "i": "include", "exclude": "exclude", "e": "exclude"}
 _HERE = {"localhost", "127.0.0.1"}
 _MOST_BYTES = 1_000_000
-_HOST = re.compile(
-    r"(?P<name>[^\s=]{1,255})(?:\s+slots\s*=\s*(?P<slots>\d{1,6}))?(?:\s+max[-_]slots\s*=\s*\d+)?", re.ASCII
-)
+_HOST = re.compile(r"(?a)(?P<name>[^\s=]{1,255})(?:\s+slots\s*=\s*(?P<slots>\d{1,6}))?(?:\s+max[-_]slots\s*=\s*\d+)?")
 _HOST_FILES = ("hostfile", "machinefile", "default-hostfile")
 _NUMBERS = re.compile(r"\d{1,6}(?:,\d{1,6})*", re.ASCII)
 

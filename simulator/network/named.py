@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from simulator.errors import InputError, nearest, one_line
 from simulator.network.machine import Machine, Node
-from simulator.topology.notation import expand
+from simulator.topology.schema import expand
 
 _HOST = re.compile(r"node(?:\d{1,7}|\*|\[[^\]]*\])", re.ASCII)
 _RANGE = re.compile(r"\[[^\]]*\]")

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from simulator.network.machine import Machine
 from simulator.network.route import MovableRoute, Route
 from simulator.records import replace
+from simulator.sums import lists_by_key
 
 
 class Pairs(Sequence[tuple[int, int]]):
@@ -62,10 +63,7 @@ class HostRole(NamedTuple):
 
 
 class Load(NamedTuple):
-    """The load of a flow on link or resource ``number`` of its own route: ``share`` of its bytes.
-
-    ``keys`` has (key of a role, number of flows there) for all the flows that it represents.
-    """
+    """A flow's load on link or resource ``number``: ``share`` of its bytes, by ``keys`` (a role's, number of flows)."""
 
     number: int
     share: float
@@ -82,11 +80,7 @@ def added(total: float, amount: float, times: int) -> float:
 
 
 class Sites:
-    """Equal machines of *machine*, and the ways between them.
-
-    A key is the number of a link or resource on the first of the machines, plus the role's index times the count of all
-    such numbers.
-    """
+    """Equal machines and ways between them; a key is a number on the first plus the role's index times all numbers."""
 
     def __init__(self, machine: Machine, ways: Sequence[Sequence[tuple[int, int]]]) -> None:
         self.machine = machine
@@ -102,9 +96,7 @@ class Sites:
             for host, end, times in way.ends():
                 counts = found.setdefault(host, {})
                 counts[way.number, end] = counts.get((way.number, end), 0) + times
-        alike: dict[frozenset[tuple[tuple[int, int], int]], list[int]] = {}
-        for host in sorted(found):
-            alike.setdefault(frozenset(found[host].items()), []).append(host)
+        alike = lists_by_key((frozenset(found[host].items()), host) for host in sorted(found))
         return tuple(HostRole(hosts, dict(counts)) for counts, hosts in alike.items())
 
     @cached_property
@@ -115,11 +107,8 @@ class Sites:
     @cached_property
     def _playing(self) -> dict[tuple[int, int], list[tuple[int, int]]]:
         """By (way, end): (index of a role, number of flows) for each role with such flows."""
-        found: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        for number, role in enumerate(self.roles):
-            for at, count in role.counts.items():
-                found.setdefault(at, []).append((number, count))
-        return found
+        counts = ((number, each) for number, role in enumerate(self.roles) for each in role.counts.items())
+        return lists_by_key((at, (number, count)) for number, (at, count) in counts)
 
     def copied(self, route: Route) -> MovableRoute:
         """Return *route* in a form that can be moved to other machines."""

@@ -68,10 +68,7 @@ _NOTHING: Mapping[int, float] = {}
 
 
 class LinkLimit(NamedTuple):
-    """The seconds that a link takes at least: ``fixed_s``, and ``full_s`` at its rate ``rate_Bps``.
-
-    ``resource`` is the capacity that it draws on.
-    """
+    """Seconds that a link on ``resource`` takes at least: ``fixed_s``, and ``full_s`` at its rate ``rate_Bps``."""
 
     resource: int
     fixed_s: float
@@ -79,10 +76,7 @@ class LinkLimit(NamedTuple):
     rate_Bps: float
 
     def seconds(self, lost_Bps: Mapping[int, float]) -> float:
-        """Return the seconds that it takes when the link gives *lost_Bps* less; a link that gives nothing counts not.
-
-        What waits for such a link is stopped by its capacity.
-        """
+        """Return its seconds with *lost_Bps* less; 0 for a link that gives nothing, which stops what waits for it."""
         lost = lost_Bps.get(self.resource)
         if lost is None:
             return self.fixed_s + self.full_s
@@ -116,10 +110,7 @@ class Filling(NamedTuple):
 
 
 class FlowLimits(NamedTuple):
-    """What limits a flow of ``wire_bytes``, all rounds together: its own rate, and each of ``links``.
-
-    Each takes ``filling`` longer.
-    """
+    """Limits of a flow of ``wire_bytes`` in all rounds: its own rate, and each of ``links``, ``filling`` longer."""
 
     own_Bps: float
     wire_bytes: float

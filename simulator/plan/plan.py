@@ -86,10 +86,7 @@ def crossed(flow: Flow, *, of_links: bool = True) -> Iterable[Load]:
 
 
 class Work(NamedTuple):
-    """Work that takes ``duration_s`` alone, and uses the shares ``loads`` of resources meanwhile.
-
-    A share n above 1 stands for n equal works, each of which would use the whole resource alone.
-    """
+    """Work of ``duration_s`` alone, with shares ``loads`` of resources; a share n above 1: n works of the whole."""
 
     duration_s: float
     loads: tuple[tuple[Resource, float], ...] = ()
@@ -235,10 +232,7 @@ class PlanBuilder:
     def transfer(
         self, label: str, flows: Iterable[Flow], *, stream: str = "main", beside: Iterable[Work] = (), **more: Any
     ) -> int:
-        """Add flows that start together, with the works *beside* them; return the activity's number.
-
-        *more* are other fields of :class:`Activity`.  Flows of zero bytes still pay their latency.
-        """
+        """Add flows that start together, works *beside* them; return the number.  *more*: fields of Activity."""
         return self.add(label, (*flows, *beside), stream=stream, **more)
 
     def work(
@@ -266,10 +260,7 @@ class PlanBuilder:
         return self.add(label, (fragment,), stream=stream, after=after, **more)
 
     def inline(self, plan: Plan, prefix: str, after: Sequence[int] = ()) -> list[int]:
-        """Add the activities of *plan* one by one, with *prefix* before their stream names; return the last ones.
-
-        Activities without predecessors in *plan* wait for *after*.  The last ones are those that no other waits for.
-        """
+        """Add *plan*'s activities one by one after *after*, streams with *prefix*; return those that none waits for."""
         offset = len(self.tasks)
         ends: dict[int, None] = {}
         for task in plan.tasks:
@@ -317,16 +308,11 @@ def in_step(builder: PlanBuilder, plans: Sequence[Plan], stream: str, after: Seq
     the previous one has ended in all groups.  The cost of equal groups then does not grow with their number.  Other
     plans run concurrently, each at its own pace.
     """
-    shapes = {
-        tuple([(t.label, t.stream, t.after, t.repeat, t.place, len(t.parts)) for t in plan.tasks]) for plan in plans
-    }
+    shapes = {tuple([(t.label, t.stream, t.after, t.repeat, t.place, len(t.parts)) for t in p.tasks]) for p in plans}
     if len(shapes) > 1 or not all(isinstance(part, Flow) for task in plans[0].tasks for part in task.parts):
         return [end for i, plan in enumerate(plans) for end in builder.inline(plan, f"{stream}{i}.", after)]
-    joined = [
-        column[0]._replace(
-            parts=tuple(part for task in column for part in task.parts),
-            carries=together([task.carries for task in column]),
-        )
-        for column in zip(*[plan.tasks for plan in plans], strict=True)
-    ]
+    joined = []
+    for column in zip(*[plan.tasks for plan in plans], strict=True):
+        parts = tuple(part for task in column for part in task.parts)
+        joined.append(column[0]._replace(parts=parts, carries=together([task.carries for task in column])))
     return builder.inline(Plan(tuple(joined), tuple(r for plan in plans for r in plan.rings)), f"{stream}.", after)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from simulator.collectives.request import Unsuitable
+from simulator.collectives.communicator import Unsuitable
 from simulator.devices.cpu import Cpu
 from simulator.devices.dispatch import DispatchCosts, FrontEndCosts
 from simulator.errors import InputError

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from simulator.bands.composition import Band
-from simulator.collectives.request import Request
+from simulator.collectives.communicator import Request
 from simulator.engine.timeline import Timeline
 from simulator.network.machine import Machine
 from simulator.plan.plan import Plan

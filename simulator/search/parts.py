@@ -35,7 +35,7 @@ from simulator.workload.split.stages import NetworkStage, stages_of, units_of
 KEPT = 3  # equal blocks that are kept: the middle one has an equal block on either side
 _GRID = 8.0  # exchanges are simulated at powers of this size and interpolated linearly
 _Seconds = tuple[float, float, float, float, float]  # the first fields of a UnitCost
-_OF_EACH_BLOCK = (  # what the memory of a network holds as often as blocks
+_BY_BLOCK = (  # what the memory of a network holds as often as blocks
     *("parameter_count", "trained_count", "state_bytes", "quantised", "packed", "packed_bytes"),
     *("of_experts", "trained_of_experts"),
 )
@@ -168,14 +168,9 @@ class RankWork:
             found.append(self._kept.once(("seconds", network_key(piece)), partial(self._seconds, piece)))
         names = expert_parameters(network) if self.question.layout.has_experts_apart else frozenset()
         experts = [p for p in network.parameters if p.name in names]
-        costs = (
-            *map(sum, zip(*found, strict=True)),
-            sum(unit_elements(network).values()),
-            network.trained_count,
-            sum(unit_elements(network, only=names).values()),
-            sum(p.elements for p in experts if p.trained),
-        )
-        return UnitCost(*costs)
+        own = sum(unit_elements(network).values()), network.trained_count
+        of_experts = sum(unit_elements(network, only=names).values()), sum(p.elements for p in experts if p.trained)
+        return UnitCost._make((*map(sum, zip(*found, strict=True)), *own, *of_experts))
 
     def _seconds(self, network: Network) -> _Seconds:
         """Return the seconds of *network* by itself, as in a :class:`UnitCost`."""
@@ -228,9 +223,7 @@ class RankWork:
             for each in held.moments[:half]
         ]
         late = [each._replace(graded_bytes=each.graded_bytes + graded) for each in held.moments[half:]]
-        whole = {
-            name: getattr(held, name) + more * (getattr(three, name) - getattr(two, name)) for name in _OF_EACH_BLOCK
-        }
+        whole = {name: getattr(held, name) + more * (getattr(three, name) - getattr(two, name)) for name in _BY_BLOCK}
         return replace(held, moments=(*early, *late), **whole)
 
     def _held(self, units: tuple[int, ...]) -> NetworkMemory:

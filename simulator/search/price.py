@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import cache, cached_property, partial
 
 from simulator.api.session import Session
-from simulator.collectives.request import Unsuitable
+from simulator.collectives.communicator import Unsuitable
 from simulator.errors import InputError
 from simulator.kept import Kept
 from simulator.questions.layout import Layout

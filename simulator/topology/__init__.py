@@ -118,10 +118,7 @@ def on_hosts(devices: Sequence[Device], wires: Sequence[Wire]) -> tuple[tuple[De
 def lane_notes(
     source: YamlSource, devices: Mapping[str, Device], keys: Mapping[str, str], wires: Sequence[Wire]
 ) -> tuple[str, ...]:
-    """Return a note, with its position, for each CPU with fewer lanes than its links take; *keys*: keys of devices.
-
-    A switch's devices share its link.  CPUs and links without stated lanes are ignored.
-    """
+    """Return a note, with its place, for each CPU with fewer lanes than its links take; *keys*: keys of devices."""
     taken = sums_by_key((end, wire.count * (wire.part.lanes or 0)) for wire in wires for end in {wire.a, wire.b})
     said: dict[tuple[str, int, int], list[str]] = {}
     for name, device in devices.items():

@@ -14,14 +14,8 @@ from simulator.topology.yaml_source import read_yaml
 
 _DESCRIPTION = re.compile(r"^description:[ ]*(.+?)[ ]*$", re.MULTILINE)
 _SUFFIXES = (".yaml", ".yml")
-_MODELS: dict[str, type[Part]] = {
-    "gpu": GpuPart,
-    "cpu": CpuPart,
-    "switch": SwitchPart,
-    "nic": NicPart,
-    "storage": StoragePart,
-    "link": LinkPart,
-}
+_CLASSES: tuple[type[Part], ...] = (GpuPart, CpuPart, SwitchPart, NicPart, StoragePart, LinkPart)
+_MODELS = {part.__name__.removesuffix("Part").lower(): part for part in _CLASSES}
 PART_KINDS = tuple(_MODELS)
 
 

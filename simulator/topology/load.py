@@ -1,4 +1,7 @@
-"""Loading of a YAML file into a :class:`Topology`: ``load_topology``."""
+"""Loading of a YAML file into a :class:`Topology`: ``load_topology``.
+
+Dumps of machines are no topologies and are told apart; ``validate describe --from`` drafts a topology from them.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,12 @@ import re
 from pathlib import Path
 
 from simulator.errors import Fault, InputError, nearest, one_line, refused
+from simulator.package_data import own_data
 from simulator.spelling import mention
 from simulator.topology import Topology, catalogue
 from simulator.topology.parts import NETWORK_LINKS, LinkPart, SwitchPart
 from simulator.topology.resolver import Resolver
-from simulator.topology.schema import ClusterSpec, GroupSpec, TopologyFile
+from simulator.topology.schema import GroupSpec, TopologyFile
 from simulator.topology.validation import validate_in_part
 from simulator.topology.yaml_source import MAX_BYTES, YamlSource, parse_yaml, read_yaml
 from simulator.units import parse_quantity, respelt
@@ -45,8 +49,6 @@ def _refuse_dump(path: Path, shown: str) -> None:
             text = stream.read(MAX_BYTES).decode("utf-8", "replace")
     except (InputError, OSError):
         return
-    from simulator.topology.foreign import foreign_kind
-
     kind = foreign_kind(text)
     if kind is not None:
         what = {"xml": "XML", "nccl-log": "a log of NCCL"}.get(kind, "a dump of a machine")
@@ -83,7 +85,7 @@ def _resolve(source: YamlSource, folder: Path | None, n_nodes: int | None, fabri
             raise InputError(source.fault(("cluster",), "a file holds either a cluster or devices, not both", key=True))
         if spec.trays > 1:
             raise InputError(source.fault(("trays",), "trays belong to the file of the node", key=True))
-        return _cluster(source, spec, spec.cluster, folder, n_nodes, fabric)
+        return _cluster(source, spec, folder, n_nodes, fabric)
     node = Resolver(source, spec, told).topology()
     if n_nodes is None:
         if fabric is not None:
@@ -103,14 +105,10 @@ def _resolve(source: YamlSource, folder: Path | None, n_nodes: int | None, fabri
 
 
 def _cluster(
-    source: YamlSource,
-    spec: TopologyFile,
-    cluster: ClusterSpec,
-    folder: Path | None,
-    n_nodes: int | None,
-    fabric: str | None,
+    source: YamlSource, spec: TopologyFile, folder: Path | None, n_nodes: int | None, fabric: str | None
 ) -> Topology:
-    lookup = Resolver(source, spec)
+    lookup, cluster = Resolver(source, spec), spec.cluster
+    assert cluster is not None
     switch = lookup.part(cluster.switch, SwitchPart, ("cluster", "switch"))
 
     def link(name: str | None, *place: str | int) -> LinkPart | None:
@@ -214,3 +212,27 @@ def _node(lookup: Resolver, name: str, place: tuple[str | int, ...], folder: Pat
         lookup.fault(place, "the node of a cluster cannot be a cluster")
         return None
     return _resolve(inner, path.parent, None, None)
+
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+_ROOT = re.compile(r"<([A-Za-z_][\w.-]{0,60})")
+_NUMBERS = re.compile(r"\s*[0-3](?:\s+[0-3])+\s*", re.ASCII)
+_LOOKED_AT = 200_000
+
+
+def foreign_kind(text: str) -> str | None:
+    """Return the kind of dump that *text* is, by its first element or by characteristic lines, or None."""
+    start = _ANSI.sub("", text[:_LOOKED_AT]).lstrip("\ufeff \t\r\n")
+    if start.startswith("<"):
+        tags = {tag.lower() for tag in _ROOT.findall(_COMMENT.sub("", start)[:2_000])}
+        return "nccl-xml" if "system" in tags else "hwloc-xml" if "topology" in tags else "xml"
+    for kind, line in own_data("simulator.topology", "foreign.yaml"):
+        if re.search(line, start):
+            return str(kind)
+    rows = [line for line in start.splitlines() if line.strip() and not line.startswith("#")]
+    if len(rows) > 1 and all(_NUMBERS.fullmatch(row) for row in rows):
+        cells = [row.split() for row in rows]
+        if all(len(row) == len(cells) and row[i] == "0" for i, row in enumerate(cells)):
+            return "link-classes"
+    return None

@@ -8,11 +8,19 @@ from typing import Any, TypeVar, cast
 
 from simulator import topology as t
 from simulator.errors import FAULTS_SHOWN, Fault, InputError, nearest, one_line
-from simulator.sums import sums_by_key
+from simulator.sums import lists_by_key, sums_by_key
 from simulator.topology import catalogue
-from simulator.topology.notation import MAX_NAMES, count, expand, read_matrix
 from simulator.topology.parts import CpuPart, GpuPart, LinkPart, NicPart, Part, StoragePart, SwitchPart
-from simulator.topology.schema import DeviceSpec, LinkSpec, MeshSpec, TopologyFile
+from simulator.topology.schema import (
+    MAX_NAMES,
+    DeviceSpec,
+    LinkSpec,
+    MeshSpec,
+    TopologyFile,
+    count,
+    expand,
+    read_matrix,
+)
 from simulator.topology.validation import kept_positions
 from simulator.topology.yaml_source import YamlSource
 
@@ -24,6 +32,8 @@ _DEFAULTS: Mapping[str, Part] = {
     "network-switch": SwitchPart.model_construct(kind="switch", of="network"),
     "storage": StoragePart.model_construct(kind="storage"),
 }
+_Path = tuple[str | int, ...]  # in a file
+_Near = tuple[str, Collection[str]] | None
 AnyKind = TypeVar("AnyKind", bound=Part)
 _NAMED = 4  # the most names of a range to report
 _MAX_WIRES = 262_144
@@ -67,11 +77,11 @@ class Resolver:
 
     def fault(
         self,
-        path: tuple[str | int, ...],
-        message: str,
+        path: _Path,
+        told: str,
         *,
         key: bool = False,
-        near: tuple[str, Collection[str]] | None = None,
+        near: _Near = None,
         none: str = "",
     ) -> None:
         """Record a fault; *near*: a name found and those allowed, the nearest of which are suggested, else *none*."""
@@ -79,8 +89,8 @@ class Resolver:
             self.more += 1
             return
         if near is not None:
-            message += f"; {nearest(*near, listed=8) or none}"
-        self.faults.append(self.source.fault(path, message, key=key))
+            told += f"; {nearest(*near, listed=8) or none}"
+        self.faults.append(self.source.fault(path, told, key=key))
 
     def raise_faults(self) -> None:
         """Raise InputError with the recorded faults, in file order, if there are any."""
@@ -124,7 +134,7 @@ class Resolver:
             notes=(*t.lane_notes(*told), *t.cable_notes(*told)),
         )
 
-    def part(self, name: str | None, kind: type[AnyKind], path: tuple[str | int, ...]) -> AnyKind | None:
+    def part(self, name: str | None, kind: type[AnyKind], path: _Path) -> AnyKind | None:
         """Return the part *name* of the file or catalogue; None without *name*, or after a fault if there is none."""
         if name is None:
             return None
@@ -189,7 +199,7 @@ class Resolver:
             self.keys[name] = key
             self.devices[name] = t.Device(name, kind, part, spec.part or "", 0)
 
-    def _figures(self, path: tuple[str | int, ...], spec: LinkSpec | MeshSpec) -> LinkPart | None:
+    def _figures(self, path: _Path, spec: LinkSpec | MeshSpec) -> LinkPart | None:
         figures = ("bandwidth", "efficiency", "latency", "duplex")
         changes: dict[str, Any] = {k: v for k in figures if (v := getattr(spec, k, None)) is not None}
         if spec.part is not None:
@@ -239,7 +249,7 @@ class Resolver:
             self.fault((*path, "between"), f"the link joins '{name}' with itself")
         return [t.at_adapters(t.Wire(x, y, part, spec.count), self.devices) for x, y in zip(a, b, strict=True)]
 
-    def _count_wires(self, more: int, path: tuple[str | int, ...]) -> None:
+    def _count_wires(self, more: int, path: _Path) -> None:
         self.n_wires += more
         if self.n_wires > _MAX_WIRES:
             raise InputError(self.source.fault(path, f"a machine has at most {_MAX_WIRES} links"))
@@ -294,10 +304,7 @@ class Resolver:
         """Record a fault for GPUs that cannot be t.reached from the first one."""
         gpus = [name for name, device in self.devices.items() if device.kind == "gpu"]
         found = t.reached(gpus[0], t.neighbours(self.devices, wires)) if gpus else set()
-        lost: dict[str, list[str]] = {}
-        for name in gpus:
-            if name not in found:
-                lost.setdefault(self.keys[name], []).append(name)
+        lost = lists_by_key((self.keys[name], name) for name in gpus if name not in found)
         for key, names in lost.items():
             named = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
             self.fault(("devices", key), f"no links lead from {gpus[0]} to {named}; add them under links", key=True)

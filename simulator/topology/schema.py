@@ -1,7 +1,14 @@
-"""The YAML of a machine or a cluster, as pydantic models.
+"""The YAML of a machine or a cluster, as pydantic models; how it writes many names and links.
 
 A file describes either one node (``devices``, ``links``, ``meshes``) or a cluster (``cluster``).  ``docs/topology.md``
 explains the format; editors use the JSON Schema made from these models (``topologies/topology.schema.json``).
+
+A range: ``gpu[0-3]`` is gpu0, gpu1, gpu2, gpu3; ``nic[0,2]`` is nic0, nic2.  Numbers may be repeated: ``plx[0,0,1,1]``
+pairs two GPUs with each switch.
+
+A matrix has the format of ``nvidia-smi topo -m``.  A header row is optional, and so are columns other than GPUs (NICs,
+affinity).  Cells are ``X`` on the diagonal; ``NV2``, ``XGMI2`` or ``2`` for two links; and ``SYS``, ``NODE``, ``PHB``,
+``PXB``, ``PIX``, ``SOC`` or ``-`` for none.
 """
 
 import math
@@ -13,8 +20,124 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, mo
 
 from simulator.errors import one_line
 from simulator.records import dataclass
-from simulator.topology.parts import Duplex, LinkKind, OwnPart, Strict
+from simulator.topology.parts import Duplex, LinkKind, OwnPart, Strict, told
 from simulator.units import Bandwidth, Duration, MemorySize
+
+MAX_NAMES = 65_536
+_MAX_DIGITS = 9
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*", re.ASCII)
+_RANGED = re.compile(r"([A-Za-z][A-Za-z0-9_.-]*)\[([0-9,\- ]+)\]([A-Za-z0-9_.-]*)", re.ASCII)
+
+
+def expand(text: str) -> list[str]:
+    """Return the names that *text*, a name or a range, denotes; raises ValueError for others, and for too many."""
+    stem, ranges, tail = _read(text)
+    return [f"{stem}{i}{tail}" for low, high in ranges for i in range(low, high + 1)] if ranges else [text]
+
+
+def count(text: str) -> int:
+    """Return the number of names that *text* denotes, without expanding them; raises as :func:`expand`."""
+    _, ranges, _ = _read(text)
+    return sum(high - low + 1 for low, high in ranges) or 1
+
+
+def _read(text: str) -> tuple[str, list[tuple[int, int]], str]:
+    """Return (text before the numbers, ranges of numbers, text after them); a plain name has no ranges."""
+    if _NAME.fullmatch(text):
+        return text, [], ""
+    shown = one_line(repr(text), 60)
+    match = _RANGED.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{shown} is not a name; write for example gpu0, gpu[0-7] or gpu[0,2]")
+    stem, ranges, tail = match.groups()
+    found: list[tuple[int, int]] = []
+    n_names = 0
+    for piece in ranges.split(","):
+        low, dash, high = piece.strip().partition("-")
+        numbers = [each.strip() for each in ((low, high) if dash else (low,))]
+        if not all(each.isascii() and each.isdigit() for each in numbers):
+            read = one_line(repr(piece.strip()), 40)
+            raise ValueError(f"{shown}: {read} is neither a number nor a range such as 0-7")
+        if max(len(low.strip()), len(high.strip())) > _MAX_DIGITS:
+            raise ValueError(f"{shown}: a number has at most {_MAX_DIGITS} digits")
+        first, last = int(low), int(high or low)
+        if last < first:
+            raise ValueError(f"{shown}: the range {piece.strip()} runs backwards")
+        n_names += last - first + 1
+        if n_names > MAX_NAMES:
+            raise ValueError(f"{shown} stands for more than {MAX_NAMES} names")
+        found.append((first, last))
+    return stem, found, tail
+
+
+_GPU = re.compile(r"gpu(\d+)", re.IGNORECASE | re.ASCII)
+_COUNT = re.compile(r"(?:NV|XGMI)?(\d{1,4})", re.IGNORECASE | re.ASCII)
+_NONE = {"SYS", "NODE", "PHB", "PXB", "PIX", "SOC", "-", "X"}
+
+
+def read_matrix(text: str) -> tuple[list[int], list[tuple[int, int, int]]]:
+    """Return the numbers of the GPUs with a row in a matrix, and the links between them, as (a, b, count) with a < b.
+
+    Raises ValueError if a row is short, a cell is unknown, X is missing on the diagonal or found elsewhere, the header
+    and rows name different GPUs, or the matrix is not symmetric.
+    """
+    columns, rows = _table(text)
+    order = columns if columns is not None else list(rows)
+    if sorted(order) != sorted(rows):
+        raise ValueError("matrix: the header and the rows do not name the same GPUs")
+    if len(order) < 2:
+        raise ValueError("matrix: needs at least two rows")
+    counts: dict[tuple[int, int], int] = {}
+    for a in order:
+        if len(rows[a]) < len(order):
+            raise ValueError(f"matrix: row gpu{a} has {len(rows[a])} cells for {len(order)} GPUs")
+        for b, cell in zip(order, rows[a], strict=False):
+            counts[a, b] = _count(a, b, cell)
+        for cell in rows[a][len(order) :] if columns is None else ():
+            if cell.upper().startswith(("NV", "XGMI")):
+                raise ValueError(f"matrix: row gpu{a} has {cell} in a column for which there is no row")
+    for (a, b), count_ab in counts.items():
+        if counts[b, a] != count_ab:
+            raise ValueError(f"matrix: gpu{a} to gpu{b} has {count_ab} links, but gpu{b} to gpu{a} has {counts[b, a]}")
+    return sorted(order), [(a, b, n) for (a, b), n in sorted(counts.items()) if a < b and n]
+
+
+def _table(text: str) -> tuple[list[int] | None, dict[int, list[str]]]:
+    """Return the GPUs that the header names, None without a header, and the cells of each GPU's row."""
+    rows: dict[int, list[str]] = {}
+    columns: list[int] | None = None
+    named = False
+    for words in map(str.split, text.splitlines()):
+        if not words or words[0].startswith("#"):
+            continue
+        numbers = [_GPU.fullmatch(word) for word in words]
+        if len(words) > 1 and numbers[0] and numbers[1]:
+            columns = [int(m.group(1)) for m in numbers if m]
+        elif numbers[0] is not None:
+            named = True
+            number = int(numbers[0].group(1))
+            if number in rows:
+                raise ValueError(f"matrix: gpu{number} has two rows")
+            rows[number] = words[1:]
+        elif named:
+            continue  # rows of NICs, or the legend below the matrix
+        elif rows or words[0].upper() in _NONE or _COUNT.fullmatch(words[0]):
+            rows[len(rows)] = words
+        else:
+            raise ValueError(f"matrix: a row starts with a GPU (gpu0) or a cell (X, NV1, SYS); got {words[0]!r}")
+    return columns, rows
+
+
+def _count(a: int, b: int, cell: str) -> int:
+    """Return the links that the *cell* in row *a*, column *b* stands for."""
+    place = f"row gpu{a}, column gpu{b}"
+    if (cell.upper() == "X") != (a == b) and cell != "0":
+        raise ValueError(f"matrix: {place}: X belongs on the diagonal and only there; got {cell!r}")
+    count = _COUNT.fullmatch(cell)
+    if count is None and cell.upper() not in _NONE:
+        raise ValueError(f"matrix: {place}: {cell!r} is no count such as NV2, 2 or SYS")
+    return int(count.group(1)) if count else 0
+
 
 _WRITTEN = re.compile(r"(?P<amount>\d+(?:\.\d+)?)\s*(?P<currency>[^\W\d_]{1,8}|[$€£¥])?")
 
@@ -70,36 +193,36 @@ PeerLevel = Literal["none", "pix", "pxb", "phb", "sys"]
 class DeviceSpec(Strict):
     """One device, or a range of equal ones (``gpu[0-7]``)."""
 
-    part: str | None = Field(None, description="Name of a part; instead of kind")
-    kind: Literal["gpu", "cpu", "nic", "storage", "pcie-switch", "nvlink-switch", "network-switch"] | None = Field(
-        None, description="What it is, where no part is named"
+    part: str | None = told("Name of a part; instead of kind")
+    kind: Literal["gpu", "cpu", "nic", "storage", "pcie-switch", "nvlink-switch", "network-switch"] | None = told(
+        "What it is, where no part is named"
     )
-    memory_size: MemorySize | None = Field(None, description="Of a GPU or a CPU, in place of the part's")
-    memory_bandwidth: Bandwidth | None = Field(None, description="Of a GPU or a CPU, in place of the part's")
-    core_count: int | None = Field(None, gt=0, description="Of a CPU, in place of the part's: what a cloud lends")
-    thread_count: int | None = Field(None, gt=0, description="Of a CPU; left out: as many a core as the part has")
-    latency: Duration | None = Field(None, description="Of a switch or a NIC, in place of the part's")
-    bandwidth: Bandwidth | None = Field(None, description="Of a NIC, in place of the part's")
-    gpudirect: bool | None = Field(None, description="Of a NIC, in place of the part's: reads and writes GPU memory")
-    source: str = Field("", description="Where this comes from")
+    memory_size: MemorySize | None = told("Of a GPU or a CPU, in place of the part's")
+    memory_bandwidth: Bandwidth | None = told("Of a GPU or a CPU, in place of the part's")
+    core_count: int | None = told("Of a CPU, in place of the part's: what a cloud lends", gt=0)
+    thread_count: int | None = told("Of a CPU; left out: as many a core as the part has", gt=0)
+    latency: Duration | None = told("Of a switch or a NIC, in place of the part's")
+    bandwidth: Bandwidth | None = told("Of a NIC, in place of the part's")
+    gpudirect: bool | None = told("Of a NIC, in place of the part's: reads and writes GPU memory")
+    source: str = told("Where this comes from", "")
 
 
 class _LinkFigures(Strict):
-    part: str | None = Field(None, description="Name of a link part")
-    kind: LinkKind | None = Field(None, description="Kind of link, where no part is named")
-    bandwidth: Bandwidth | None = Field(None, description="Nominal, one direction, of one link")
-    efficiency: float | None = Field(None, ge=0.001, le=1, description="Share of it that large transfers reach")
-    latency: Duration | None = Field(None, description="One hop")
-    source: str = Field("", description="Where this comes from")
+    part: str | None = told("Name of a link part")
+    kind: LinkKind | None = told("Kind of link, where no part is named")
+    bandwidth: Bandwidth | None = told("Nominal, one direction, of one link")
+    efficiency: float | None = told("Share of it that large transfers reach", ge=0.001, le=1)
+    latency: Duration | None = told("One hop")
+    source: str = told("Where this comes from", "")
 
 
 class LinkSpec(_LinkFigures):
     """Links between devices: ``between: [a, b]``, each end a name or a range."""
 
     between: tuple[str, str] = Field(..., description="Two ends; ranges of equal length pair up, a single name repeats")
-    part: str | None = Field(None, description="Name of a link part; its figures may be overridden here")
-    duplex: Duplex | None = Field(None, description="half: both directions share the bandwidth")
-    count: int = Field(1, ge=1, le=1024, description="Parallel links of this kind between the two ends")
+    part: str | None = told("Name of a link part; its figures may be overridden here")
+    duplex: Duplex | None = told("half: both directions share the bandwidth")
+    count: int = told("Parallel links of this kind between the two ends", 1, ge=1, le=1024)
 
 
 class MeshSpec(_LinkFigures):
@@ -113,17 +236,16 @@ class MeshSpec(_LinkFigures):
 class TransportSpec(Strict):
     """How far GPUs and NICs reach each other without the host's memory."""
 
-    peer_to_peer: PeerLevel | None = Field(
-        None,
-        description="Farthest pair of GPUs that copy directly over PCIe: "
+    peer_to_peer: PeerLevel | None = told(
+        "Farthest pair of GPUs that copy directly over PCIe: "
         "pix one switch, pxb several switches, phb through the CPU's root, sys across sockets; left out: pxb, none "
-        "for GPUs that cannot (pcie_peers), and with NCCL sys for two GPUs beside AMD's CPUs",
+        "for GPUs that cannot (pcie_peers), and with NCCL sys for two GPUs beside AMD's CPUs"
     )
-    gpudirect_rdma: PeerLevel = Field("pxb", description="The same for a GPU and a NIC")
-    pxn: bool = Field(True, description="Whether a GPU may send over a neighbour's adapter (NCCL_PXN_DISABLE)")
-    least_channels: int = Field(1, ge=1, le=64, description="The fewest channels of NCCL (NCCL_MIN_NCHANNELS)")
-    peer_channels: int | None = Field(None, ge=1, le=64, description="NCCL_NCHANNELS_PER_NET_PEER; left out: by NCCL")
-    most_channels: int = Field(64, ge=1, le=64, description="The most channels of NCCL (NCCL_MAX_NCHANNELS)")
+    gpudirect_rdma: PeerLevel = told("The same for a GPU and a NIC", "pxb")
+    pxn: bool = told("Whether a GPU may send over a neighbour's adapter (NCCL_PXN_DISABLE)", True)
+    least_channels: int = told("The fewest channels of NCCL (NCCL_MIN_NCHANNELS)", 1, ge=1, le=64)
+    peer_channels: int | None = told("NCCL_NCHANNELS_PER_NET_PEER; left out: by NCCL", ge=1, le=64)
+    most_channels: int = told("The most channels of NCCL (NCCL_MAX_NCHANNELS)", 64, ge=1, le=64)
 
     @field_validator("peer_to_peer", "gpudirect_rdma", mode="before")
     @classmethod
@@ -131,19 +253,19 @@ class TransportSpec(Strict):
         """Translate nvidia-smi's words: NODE is one socket, as phb; SOC is the former name of SYS."""
         return {"node": "phb", "soc": "sys"}.get(value.lower(), value.lower()) if isinstance(value, str) else value
 
-    source: str = Field("", description="Where this comes from")
+    source: str = told("Where this comes from", "")
 
 
 class GroupSpec(Strict):
     """Equal nodes of a cluster."""
 
     node: str = Field(..., description="A built-in topology, a path beside this file, or a GPU or CPU of the catalogue")
-    nodes: int = Field(1, ge=1, le=MAX_NODES, description="How many")
-    fabric: str | None = Field(None, description="Link part between each NIC and the network; left out: the cluster's")
-    uplink: str | None = Field(
+    nodes: int = told("How many", 1, ge=1, le=MAX_NODES)
+    fabric: str | None = told("Link part between each NIC and the network; left out: the cluster's", None)
+    uplink: str | None = told(
+        "Link part that joins a network of the group's own, another rack's or site's, to that of the cluster; left out: "
+        "its NICs are on the cluster's",
         None,
-        description="Link part that joins a network of the group's own, another rack's or site's, to that of the "
-        "cluster; left out: its NICs are on the cluster's",
     )
 
 
@@ -153,15 +275,14 @@ class MessagesSpec(Strict):
     LogP's overhead (Culler et al., 1993), with what a round costs however many messages it has.
     """
 
-    message: Duration = Field(0.0, description="A host's processor, for each message that it sends or receives")
-    round: Duration = Field(0.0, description="The same for each round: to be woken, to wait for what was posted")
-    processors: int | None = Field(
-        None,
+    message: Duration = told("A host's processor, for each message that it sends or receives", 0.0)
+    round: Duration = told("The same for each round: to be woken, to wait for what was posted", 0.0)
+    processors: int | None = told(
+        "So many that all hosts share, namespaces or virtual machines of one computer; left out: none are",
         ge=1,
         le=4096,
-        description="So many that all hosts share, namespaces or virtual machines of one computer; left out: none are",
     )
-    source: str = Field("", description="Where the figures come from")
+    source: str = told("Where the figures come from", "")
 
 
 NO_COSTS = MessagesSpec.model_construct()  # adapters do all the work
@@ -170,19 +291,15 @@ NO_COSTS = MessagesSpec.model_construct()  # adapters do all the work
 class ClusterSpec(Strict):
     """Nodes on one network: ``node`` and ``nodes`` where all are equal, else ``groups``."""
 
-    node: str | None = Field(None, description="A built-in topology or a path beside this file")
-    nodes: int | None = Field(None, ge=1, le=MAX_NODES, description="How many")
-    groups: tuple[GroupSpec, ...] = Field((), description="In place of both: groups of equal nodes, in order")
-    fabric: str | None = Field(
-        None,
-        description="Link part between each NIC and the network, or an Ethernet rate (25Gbit/s); "
-        "left out: the NIC's own rate",
+    node: str | None = told("A built-in topology or a path beside this file")
+    nodes: int | None = told("How many", ge=1, le=MAX_NODES)
+    groups: tuple[GroupSpec, ...] = told("In place of both: groups of equal nodes, in order", ())
+    fabric: str | None = told(
+        "Link part between each NIC and the network, or an Ethernet rate (25Gbit/s); left out: the NIC's own rate"
     )
-    switch: str | None = Field(None, description="Switch part of the network; left out: one switch without limits")
-    oversubscription: float = Field(
-        1.0, ge=1, le=1000, description="Sum of the NICs over what the network carries at once"
-    )
-    messages: MessagesSpec = Field(NO_COSTS, description="What messages cost the hosts; left out: nothing")
+    switch: str | None = told("Switch part of the network; left out: one switch without limits")
+    oversubscription: float = told("Sum of the NICs over what the network carries at once", 1.0, ge=1, le=1000)
+    messages: MessagesSpec = told("What messages cost the hosts; left out: nothing", NO_COSTS)
 
     @model_validator(mode="after")
     def _says_which_nodes(self) -> Self:
@@ -200,16 +317,14 @@ class TopologyFile(Strict):
     schema_version: Literal[1] = Field(..., description="1")
     name: str = Field(..., min_length=1, max_length=200)
     description: str = ""
-    aliases: tuple[str, ...] = Field((), description="Names under which tables of measurements list this machine")
-    source: str = Field("", description="Where the structure comes from; starts with UNVERIFIED where nobody read it")
-    trays: int = Field(
-        1, ge=1, le=1024, description="Computers whose GPUs share its NVLinks, each as many; tables call them nodes"
+    aliases: tuple[str, ...] = told("Names under which tables of measurements list this machine", ())
+    source: str = told("Where the structure comes from; starts with UNVERIFIED where nobody read it", "")
+    trays: int = told("Computers whose GPUs share its NVLinks, each as many; tables call them nodes", 1, ge=1, le=1024)
+    price_per_hour: PriceField | None = told(
+        "What an hour of it costs, a cluster as a whole, for example 31.22 USD; none is built in"
     )
-    price_per_hour: PriceField | None = Field(
-        None, description="What an hour of it costs, a cluster as a whole, for example 31.22 USD; none is built in"
-    )
-    parts: dict[str, OwnPart] = Field({}, description="Parts of your own, beside those of the catalogue")
-    devices: dict[str, DeviceSpec] = Field({}, description="Name or range, for example gpu[0-7], and what it is")
+    parts: dict[str, OwnPart] = told("Parts of your own, beside those of the catalogue", {})
+    devices: dict[str, DeviceSpec] = told("Name or range, for example gpu[0-7], and what it is", {})
     links: tuple[LinkSpec, ...] = ()
     meshes: tuple[MeshSpec, ...] = ()
     transport: TransportSpec = TransportSpec.model_construct()

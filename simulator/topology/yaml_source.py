@@ -25,7 +25,7 @@ _INSTEAD = "use a range such as gpu[0-7]"
 _CONTROL = re.compile("[^\t\n\r -~\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # YAML 1.1, section 5.1
 _TEXT = "tag:yaml.org,2002:str"
 _PLAIN = {
-    f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null", "timestamp", "merge", "map", "seq")
+    f"tag:yaml.org,2002:{kind}" for kind in ["str", "int", "float", "bool", "null", "timestamp", "merge", "map", "seq"]
 }
 _LONGEST_NUMBER = 40  # characters
 _READ_AS = {"bool": "true or false", "int": "a number", "float": "a number", "null": "nothing", "timestamp": "a date"}
@@ -242,7 +242,6 @@ def _tag_words(node: yaml.Node) -> str:
 
 
 def _data(loader: Any, node: yaml.Node) -> Any:
-    """Return *node*, which must have no faults, as plain data."""
     if isinstance(node, yaml.MappingNode):
         return {_data(loader, key): _data(loader, value) for key, value in node.value}
     if isinstance(node, yaml.SequenceNode):

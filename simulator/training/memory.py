@@ -20,7 +20,7 @@ from typing import cast
 
 from simulator.collectives.bundle import ConcurrentGroups
 from simulator.collectives.communicator import Communicator
-from simulator.collectives.nccl.buffers import communicator_bytes
+from simulator.collectives.nccl.buffers import communicator_bytes, deep_ep_bytes
 from simulator.collectives.nccl.strategy import Nccl
 from simulator.collectives.registry import strategy_of
 from simulator.devices.predict import Device
@@ -246,8 +246,6 @@ def communication_bytes(placement: Placement, question: StepQuestion, network: N
     layout, found = placement.layout, 0.0
     unlike = placement.group.unlike() if layout.flex and layout.ep > 1 else ()
     if unlike and all(isinstance(each.part, GpuPart) and each.part.vendor == "nvidia" for each in unlike):
-        from simulator.collectives.deep_ep import deep_ep_bytes
-
         widths = (each.operator.cols for each in network.layers if isinstance(each.operator, LayerNorm))
         found = deep_ep_bytes(layout.ep, max(widths, default=0))  # the numbers of a token between layers
     return found + sum(

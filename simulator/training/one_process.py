@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.collectives.request import Unsuitable
+from simulator.collectives.communicator import Unsuitable
 from simulator.devices.dispatch import dispatch_time
 from simulator.network.routing import Router
 from simulator.plan.plan import Flow, PlanBuilder

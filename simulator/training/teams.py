@@ -21,7 +21,7 @@ from enum import Enum
 from math import isqrt
 
 from simulator.collectives.communicator import Communicator
-from simulator.collectives.parameter_server import place_servers, worker_cpu
+from simulator.collectives.levels import place_servers, worker_cpu
 from simulator.network.route import Route
 from simulator.records import dataclass, replace
 from simulator.step.launch import Launch
@@ -149,7 +149,7 @@ class NodeTeam:
 
 
 def servers_of(group: Communicator, count: int | None, places: tuple[str, ...]) -> tuple[int, ...]:
-    """Return the CPUs that serve *group*, as in :func:`simulator.collectives.parameter_server.place_servers`."""
+    """Return the CPUs that serve *group*, as in :func:`simulator.collectives.levels.place_servers`."""
     cpus = [worker_cpu(group.router, group.ranks[ranks[0]]) for ranks in group.by_host().values()]
     return place_servers(group.machine, cpus, count, places)
 

@@ -17,7 +17,7 @@ from simulator.cli.exchange_command import exchange_questions
 from simulator.cli.single_command import answer_singles
 from simulator.cli.step_questions import ask_steps
 from simulator.cli.written import CommandOptions, check_read
-from simulator.collectives.request import Unsuitable
+from simulator.collectives.communicator import Unsuitable
 from simulator.console.run import error_lines
 from simulator.errors import InputError, TopocastError
 from simulator.plan.plan import Plan, merge

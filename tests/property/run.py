@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from simulator.collectives.request import Unsuitable
+from simulator.collectives.communicator import Unsuitable
 from simulator.errors import InputError
 from tests.property.anomalies import ANOMALY
 from tests.property.asking import Asker

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.collectives.communicator import Communicator
+from simulator.collectives.communicator import Communicator, Request, Strategy
 from simulator.collectives.nccl.graph import channel_rings
 from simulator.collectives.nccl.strategy import Nccl
 from simulator.collectives.registry import find_strategy
-from simulator.collectives.request import Request, Strategy
 from simulator.collectives.search.rings import find_rings
 from simulator.engine.executor import execute
 from simulator.engine.timeline import Timeline

@@ -7,9 +7,8 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.collectives.communicator import Communicator
+from simulator.collectives.communicator import Communicator, Request, Unsuitable
 from simulator.collectives.registry import find_strategy
-from simulator.collectives.request import Request, Unsuitable
 from simulator.engine.executor import execute
 from simulator.errors import InputError
 from simulator.network.compiling import compile_machine

@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 
 from simulator.api import load_machine
-from simulator.collectives.communicator import Communicator
+from simulator.collectives.communicator import Communicator, Request, Unsuitable
 from simulator.collectives.nccl.strategy import Nccl
-from simulator.collectives.request import Request, Unsuitable
 from simulator.engine.executor import execute
 from simulator.network.machine import Machine
 from simulator.topology.catalogue import builtin_topologies

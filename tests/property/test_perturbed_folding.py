@@ -12,7 +12,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from simulator.api import Session
-from simulator.collectives.request import Unsuitable
+from simulator.collectives.communicator import Unsuitable
 from simulator.engine.executor import execute
 from simulator.errors import InputError
 from simulator.network.machine import Machine

@@ -7,14 +7,18 @@ from functools import partial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.collectives.algorithms import Schedule
-from simulator.collectives.algorithms.binary_tree import (
+from simulator.collectives.binary_tree import (
     tree_schedule,
 )
-from simulator.collectives.algorithms.direct import direct_schedule, push_pull, star_schedule
-from simulator.collectives.algorithms.halving_doubling import halving_doubling_schedule
-from simulator.collectives.algorithms.ring import ring_schedule
-from simulator.collectives.hierarchical import PHASES
+from simulator.collectives.levels import PHASES
+from simulator.collectives.schedules import (
+    Schedule,
+    direct_schedule,
+    halving_doubling_schedule,
+    push_pull,
+    ring_schedule,
+    star_schedule,
+)
 from tests.schedule_check import State, check, expect, initial, n_steps, play, sent_chunks
 
 tree_all_reduce, tree_broadcast, tree_reduce = (

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from simulator.api import load_machine
-from simulator.collectives.communicator import Communicator
-from simulator.collectives.hierarchical import HIERARCHICAL
+from simulator.collectives.communicator import Communicator, Request, Strategy
+from simulator.collectives.levels import HIERARCHICAL
 from simulator.collectives.nccl.strategy import Nccl
-from simulator.collectives.request import Request, Strategy
 from simulator.collectives.rings import RING, SINGLE_RING
 from simulator.engine.executor import execute
 from simulator.plan.flow import FlowData

@@ -9,13 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.api import load_machine
-from simulator.collectives import request as request_of_strategies
-from simulator.collectives import sharded
+from simulator.collectives import communicator, scheduled
 from simulator.collectives.bundle import ConcurrentGroups
-from simulator.collectives.communicator import Communicator
+from simulator.collectives.communicator import Communicator, Request, Strategy, Unsuitable
 from simulator.collectives.nccl.strategy import Nccl
-from simulator.collectives.request import Request, Strategy, Unsuitable
-from simulator.collectives.sharded import SHARDED
+from simulator.collectives.scheduled import SHARDED
 from simulator.engine.executor import execute
 from simulator.errors import InputError
 from simulator.network.machine import Machine
@@ -62,8 +60,8 @@ def _sends(plan: Plan) -> list[set[tuple[int, int, Region, bool]]]:
 
 
 def _one_by_one_up_to(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharded, "_ONE_BY_ONE", most)
-    for module in (sharded, request_of_strategies):
+    monkeypatch.setattr(scheduled, "_ONE_BY_ONE", most)
+    for module in (scheduled, communicator):
         monkeypatch.setattr(module, "MAX_DIRECT_RANKS", most)
 
 

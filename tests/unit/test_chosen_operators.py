@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from simulator.api import Session
-from simulator.api.passes import longest_kernel, step_kernels
+from simulator.api.calibrations import longest_kernel, step_kernels
 from simulator.questions.options import StepOptions
 from simulator.questions.single import OperatorQuestion
 from simulator.workload.find import find_network

@@ -18,8 +18,7 @@ from simulator.cli import run
 from simulator.cli.app import app
 from simulator.cli.options import parse_choice, parse_gpus
 from simulator.cli.written import GROUPS
-from simulator.collectives.communicator import Communicator
-from simulator.collectives.request import Request, Unsuitable, refuse_beyond
+from simulator.collectives.communicator import Communicator, Request, Unsuitable
 from simulator.console.style import Style, choose_style
 from simulator.network.compiling import compile_machine
 from simulator.topology.load import load_topology
@@ -340,5 +339,5 @@ def test_a_strategy_with_too_many_ranks_names_one_that_the_hardware_runs(vendor:
     ]
     group = Communicator(replace(machine, nodes=nodes), machine.gpus)
     with pytest.raises(Unsuitable) as error:
-        refuse_beyond(Request(group, "all-reduce", 1e8), 4)
+        Request(group, "all-reduce", 1e8).refuse_beyond(4)
     assert str(error.value).endswith("does it") == (vendor != "other")

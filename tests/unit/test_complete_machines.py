@@ -8,12 +8,11 @@ import pytest
 
 from simulator import simulate
 from simulator.api.context import load_machine
-from simulator.collectives.communicator import Communicator
+from simulator.collectives.communicator import Communicator, Request
 from simulator.collectives.nccl.cost import NcclConstants
 from simulator.collectives.nccl.graph import channel_rings, direct_protocol
 from simulator.collectives.nccl.strategy import Nccl
-from simulator.collectives.request import Request
-from simulator.collectives.search.cycles import separate_chains, separate_rings
+from simulator.collectives.search import separate_chains, separate_rings
 from simulator.constants import DEFAULT
 from simulator.engine.executor import execute
 

@@ -19,7 +19,7 @@ import yaml
 from typer.main import get_command
 
 from simulator.api import Session, load_machine
-from simulator.api.collectives import machines_fitted_to
+from simulator.api.context import machines_fitted_to
 from simulator.cli import run
 from simulator.console.run import run_app
 from simulator.topology.schema import TopologyFile

@@ -11,8 +11,7 @@ from simulator.api import load_machine
 from simulator.errors import InputError
 from simulator.network.compiling import compile_machine
 from simulator.network.machine import Machine
-from simulator.topology.foreign import foreign_kind
-from simulator.topology.load import load_topology, topology_from_text
+from simulator.topology.load import foreign_kind, load_topology, topology_from_text
 from tests.asked import exchange_on
 from validate.cli import main
 from validate.machine.describe.dumps.combine import combined

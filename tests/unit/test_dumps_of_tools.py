@@ -9,8 +9,7 @@ import pytest
 from simulator.errors import InputError
 from simulator.network.compiling import compile_machine
 from simulator.network.machine import Machine
-from simulator.topology.foreign import foreign_kind
-from simulator.topology.load import load_topology, topology_from_text
+from simulator.topology.load import foreign_kind, load_topology, topology_from_text
 from simulator.topology.parts import GpuPart
 from tests.dumped_machines import Dumped
 from validate.machine.describe.dumps.combine import combined

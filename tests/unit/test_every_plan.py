@@ -12,8 +12,8 @@ import pytest
 
 from simulator.api import Session
 from simulator.api.exchanges import ExchangeProgram, exchange_of
-from simulator.collectives.algorithms.direct import neighbour_pairs
 from simulator.collectives.registry import strategy_names
+from simulator.collectives.schedules import neighbour_pairs
 from simulator.errors import InputError
 from simulator.plan.plan import Plan
 from simulator.questions.collective import CollectiveQuestion

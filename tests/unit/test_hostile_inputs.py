@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from simulator.collectives.alpha_beta import ALPHA_S, alpha_beta_ring_s
-from simulator.collectives.communicator import Communicator
+from simulator.collectives.communicator import MAX_RANKS, Communicator, Request, Unsuitable
+from simulator.collectives.lower import ALPHA_S, alpha_beta_ring_s
 from simulator.collectives.registry import find_strategy
-from simulator.collectives.request import MAX_RANKS, Request, Unsuitable
 from simulator.console.files import OutputFile
 from simulator.errors import FAULTS_SHOWN, InputError, escaped, nearest
 from simulator.network.compiling import compile_machine

@@ -103,8 +103,7 @@ def test_circles_of_local_and_type_imports_are_found() -> None:
 LATE = {
     "simulator.__init__": "import simulator loads no more than the names that are used",
     "simulator.api.advice": "most steps have no input pipeline",
-    "simulator.api.collectives": "most exchanges need no tables of NCCL's",
-    "simulator.api.context": "exchanges need no device models and no networks",
+    "simulator.api.context": "exchanges need no device models, no networks and no tables of NCCL's",
     "simulator.api.session": "exchanges need no device models; steps, programs and single operations load their own",
     "simulator.cli": "a command loads what it runs; help, completion and refusals come at once",
     "simulator.collectives.communicator": "a single machine has no trees of machines",

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from simulator.api.passes import longest_kernel
+from simulator.api.calibrations import longest_kernel
 from simulator.questions.single import OperatorQuestion
 from simulator.workload.kernels import Rowwise, Streaming
 from tests.unit.test_chosen_operators import CHOSEN

@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from simulator.api import Session
-from simulator.api.fitting import StepFitting
-from simulator.api.remedies import _more_devices
+from simulator.api.fitting import StepFitting, _more_devices
 from simulator.questions.layout import Layout, parse_layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion

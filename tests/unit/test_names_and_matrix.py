@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.topology.load import load_topology
-from simulator.topology.notation import MAX_NAMES, expand, read_matrix
+from simulator.topology.schema import MAX_NAMES, expand, read_matrix
 
 _ROOT = Path(__file__).resolve().parents[2]
 # The hybrid cube mesh of eight V100s: pairs with two links and with one.

@@ -8,14 +8,13 @@ import pytest
 from hypothesis import given
 
 from simulator.api import load_machine
-from simulator.collectives.communicator import Communicator
+from simulator.collectives.communicator import Communicator, Request
 from simulator.collectives.nccl.graph import comm_graph
 from simulator.collectives.nccl.paths import Sight, rank_of
 from simulator.collectives.nccl.search import Search
 from simulator.collectives.nccl.strategy import Nccl
 from simulator.collectives.nccl.tables import PATH_TYPES
 from simulator.collectives.nccl.tuning import CommGraph, candidates
-from simulator.collectives.request import Request
 from simulator.network.compiling import compile_machine
 from simulator.network.machine import Machine
 from simulator.topology.load import load_topology

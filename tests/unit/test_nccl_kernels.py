@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from simulator.api import load_machine
+from simulator.collectives.communicator import Unsuitable
 from simulator.collectives.nccl.cost import NcclConstants, NcclCosts, ProtocolCost, costs_of
 from simulator.collectives.nccl.strategy import Nccl
-from simulator.collectives.request import Unsuitable
 from simulator.constants import DEFAULT
 from simulator.engine.executor import execute
 from simulator.network.machine import Machine

@@ -13,7 +13,7 @@ from simulator.api.subsets import fastest_gpus
 from simulator.cli import run
 from simulator.cli.launch_line import with_launch
 from simulator.cli.written import CommandOptions
-from simulator.collectives.request import Unsuitable
+from simulator.collectives.communicator import Unsuitable
 from simulator.errors import InputError
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.layout import parse_layout

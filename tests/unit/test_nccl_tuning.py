@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from simulator.collectives.communicator import Unsuitable
 from simulator.collectives.nccl.strategy import channels_used
 from simulator.collectives.nccl.tables import planned_nvlink, planned_pcie, search_speeds
 from simulator.collectives.nccl.tuning import CommGraph, NcclChoice, candidates, fastest_choice, model
-from simulator.collectives.request import Unsuitable
 
 KIB, MIB = 1024, 1024**2
 FACTS = Path(os.environ.get("TOPOCAST_FACTS") or Path(__file__).parents[3] / "shared" / "facts")

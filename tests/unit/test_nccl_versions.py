@@ -8,10 +8,10 @@ import pytest
 
 from simulator.api import load_machine
 from simulator.cli import run
+from simulator.collectives.communicator import Unsuitable
 from simulator.collectives.nccl.strategy import Nccl
 from simulator.collectives.nccl.tables import KNOWN, rules_of, version_notes
 from simulator.collectives.nccl.tuning import CommGraph, candidates, model
-from simulator.collectives.request import Unsuitable
 from simulator.plan.plan import Plan
 from simulator.questions.collective import ALGORITHMS
 from simulator.questions.nccl import FEATURES, OLDEST_RULES, Version, has

@@ -8,11 +8,9 @@ from itertools import pairwise
 
 import pytest
 
-from simulator.collectives.communicator import Communicator
+from simulator.collectives.communicator import Communicator, Request
 from simulator.collectives.registry import find_strategy
-from simulator.collectives.request import Request
-from simulator.collectives.search import Budget
-from simulator.collectives.search.cycles import _grown, _listed, link_graph
+from simulator.collectives.search import Budget, _grown, _listed, link_graph
 from simulator.collectives.search.rings import FoundRing, find_rings, round_rates
 from simulator.network.compiling import compile_machine
 from simulator.network.machine import Machine

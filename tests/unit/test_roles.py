@@ -6,8 +6,8 @@ import pytest
 
 from simulator.api import Session
 from simulator.api.steps import run_together
+from simulator.collectives.communicator import Request, Strategy
 from simulator.collectives.registry import find_strategy, strategy_of
-from simulator.collectives.request import Request, Strategy
 from simulator.plan.plan import Flow, Plan, PlanBuilder
 from simulator.questions.layout import parse_layout
 from simulator.questions.step import StepQuestion

@@ -8,22 +8,27 @@ from math import log2
 
 import pytest
 
-from simulator.collectives.algorithms import Local, Round, Schedule, Send
-from simulator.collectives.algorithms.binary_tree import (
+from simulator.collectives.binary_tree import (
     in_order_tree,
     tree_schedule,
     two_trees,
 )
-from simulator.collectives.algorithms.direct import (
+from simulator.collectives.schedules import (
+    ChunkEdge,
+    Local,
+    Round,
+    Schedule,
+    Send,
     direct_schedule,
+    halving_doubling_schedule,
     neighbour_pairs,
     pairwise_all_to_all,
+    pipelined,
     push_pull,
+    ring_schedule,
     send_recv,
     star_schedule,
 )
-from simulator.collectives.algorithms.halving_doubling import halving_doubling_schedule
-from simulator.collectives.algorithms.ring import ChunkEdge, pipelined, ring_schedule
 from tests.schedule_check import WrongScheduleError, check, n_steps, sent_chunks
 
 tree_all_reduce, tree_broadcast, tree_reduce = (

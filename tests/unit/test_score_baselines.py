@@ -3,8 +3,8 @@
 import pytest
 
 from simulator.api import load_machine
-from simulator.collectives.alpha_beta import ALPHA_S, alpha_beta_ring_s
 from simulator.collectives.communicator import Communicator
+from simulator.collectives.lower import ALPHA_S, alpha_beta_ring_s
 
 GB = 1e9
 

@@ -7,9 +7,9 @@ import random
 
 import pytest
 
+from simulator.collectives.communicator import Unsuitable
 from simulator.collectives.nccl.cost import costs_of
 from simulator.collectives.registry import strategy_of
-from simulator.collectives.request import Unsuitable
 from simulator.plan.plan import Flow, PlanBuilder
 from validate.cli.score import score_command
 from validate.score.report import ADDED

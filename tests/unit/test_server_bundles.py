@@ -9,7 +9,7 @@ import pytest
 from simulator.api import Session, advice, outcome
 from simulator.api.context import Context
 from simulator.api.outcome import least_step_s
-from simulator.collectives.request import Unsuitable
+from simulator.collectives.communicator import Unsuitable
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where

@@ -13,7 +13,7 @@ import pytest
 
 from simulator.api import Session
 from simulator.cli import run
-from simulator.collectives.request import Unsuitable
+from simulator.collectives.communicator import Unsuitable
 from simulator.errors import InputError
 from simulator.questions.checks import changed
 from simulator.questions.layout import FSDP, parse_layout

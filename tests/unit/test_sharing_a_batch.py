@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from simulator.api import Session
 from simulator.cli import run
-from simulator.collectives.request import Unsuitable
+from simulator.collectives.communicator import Unsuitable
 from simulator.errors import InputError
 from simulator.questions.checks import changed
 from simulator.questions.layout import Layout, parse_layout

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from simulator.cli.app import app as simulate
-from simulator.collectives.communicator import Communicator
+from simulator.collectives.communicator import Communicator, Request
 from simulator.collectives.registry import find_strategy
-from simulator.collectives.request import Request
 from simulator.console.run import run_app
 from simulator.engine.executor import execute
 from simulator.errors import InputError

@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.api import load_machine
-from simulator.collectives.communicator import Communicator
+from simulator.collectives.communicator import Communicator, Request, Unsuitable
 from simulator.collectives.lower import best_chunk_count
 from simulator.collectives.registry import find_strategy, strategy_names
-from simulator.collectives.request import Request, Unsuitable
 from simulator.engine.executor import execute
 from simulator.errors import InputError
 from simulator.network.machine import Machine

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.api import load_machine
-from simulator.collectives.request import Request, Unsuitable
+from simulator.collectives.communicator import Request, Unsuitable
 from simulator.errors import InputError
 from simulator.places import Places
 from simulator.plan.plan import Plan, PlanBuilder

@@ -10,7 +10,7 @@ import pytest
 
 from simulator.api import load_machine
 from simulator.api.session import Session
-from simulator.collectives.request import Request
+from simulator.collectives.communicator import Request
 from simulator.constants import DEFAULT, Constants
 from simulator.devices.gpu.memory import achieved_bandwidth
 from simulator.places import Places

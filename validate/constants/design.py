@@ -20,8 +20,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 from simulator.api import Session
-from simulator.api.calibrations import places_of
-from simulator.api.passes import StepKernel, longest_kernel, step_kernels
+from simulator.api.calibrations import StepKernel, longest_kernel, places_of, step_kernels
 from simulator.errors import InputError, MissingDependency
 from simulator.package_data import own_data
 from simulator.questions.calibration import Shape

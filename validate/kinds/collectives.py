@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 
-from simulator.api.collectives import ALPHA_S, is_strategy, machines_fitted_to
+from simulator.api.context import ALPHA_S, is_strategy, machines_fitted_to
 from simulator.errors import one_line
 from simulator.package_data import own_data
 from simulator.questions.collective import ALGORITHMS, DTYPES, SENDING, Algorithm, CollectiveQuestion

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast, get_args
 
-from simulator.api.passes import StepPass, update_pass
+from simulator.api.calibrations import StepPass, update_pass
 from simulator.api.session import Question
 from simulator.errors import one_line
 from simulator.package_data import own_data

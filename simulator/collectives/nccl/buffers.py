@@ -24,20 +24,31 @@ from the start in all versions, nor NVLS, nor PAT.
 
 Interpretations: the ranks of a machine take turns at the network, so they hold equal parts of its connections; buffers
 that a neighbour near the adapter holds for others (PXN) are counted where they are used.
+
+The memory of a GPU that DeepEP takes to exchange tokens of experts, which no framework's allocator counts.
+
+After csrc/config.hpp (``get_nvl_buffer_size_hint``, ``get_rdma_buffer_size_hint``), ``get_dispatch_config`` and
+``get_combine_config`` of deep_ep/buffer.py, and csrc/kernels/configs.cuh of deepseek-ai/DeepEP; Megatron-LM asks for
+the larger of both (``get_buffer`` in megatron/core/transformer/moe/fused_a2a.py).
+
+* A channel is two of 20 SMs.  It has a ring of tokens for each GPU of a machine, each with its numbers and room for 128
+  experts (indices of 8 B, weights of 4 B) and 128 scales of 4 B.
+* Over a network, GPUs in the same place of each machine exchange: two rings a machine and channel, sending and
+  receiving.  NVSHMEM, which holds them, takes memory in 512 MiB (``NVSHMEM_CUMEM_GRANULARITY``).
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from math import ceil
 
-from simulator.collectives.communicator import Communicator
+from simulator.collectives.communicator import Communicator, Unsuitable
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.graph import fewest_nvlinks, with_peers
 from simulator.collectives.nccl.strategy import Nccl, nvls_channels
 from simulator.collectives.nccl.tuning import CommGraph
-from simulator.collectives.request import Unsuitable
 from simulator.questions.collective import ALGORITHMS, SENDING
 from simulator.questions.nccl import has
 from simulator.topology.parts import GpuPart
@@ -115,13 +126,11 @@ class _Taken:
         return not self._group.router.route(ranks[a], ranks[b]).transport.endswith(staged)
 
     def channels_bytes(self) -> float:
-        """Bytes of the small arrays of channels."""
         if self.is_rccl or not has(self._version, "cumem"):
             return 0.0
         return _PAGE * (3 * max(self._sending, self._graph.comm_channels, self._nvls) + self._nvls)
 
     def collectives_bytes(self, algorithms: Collection[str]) -> float:
-        """Bytes of the connections that *algorithms* use."""
         n, hosts, channels = self._group.n_ranks, self._graph.n_nodes, self._graph.comm_channels
         turn = 1 / self._on_host  # of each channel's connections to other machines
         inside = self._peer * ((1 - turn) if self._several else 1)
@@ -149,3 +158,26 @@ class _Taken:
             each = min(each, self._graph.channels_to_a_peer)
         near = min(n_peers, self._on_host - 1) * each * self._peer
         return float(near + at_once * self._sending * _SHARED_STEPS * chunk)
+
+
+_CHANNELS = 20 // 2
+_ON_MACHINE = 8  # NUM_MAX_NVL_PEERS
+_BESIDES = 8 + 128 * 8 + 128 * 4 + 128 * 4  # of a token: where it comes from, experts, weights, scales
+_CONTROL = 16
+_WORKSPACE = 32 * 2**20
+_NVSHMEM = 512 * 2**20
+# The tokens of a ring on a machine, and of one over a network (a multiple of those that are sent at once), by ranks.
+_RANKS = (8, 16, 24, 32, 64, 128, 144)
+_TOKENS = ((256, 0), (288, 140), (288, 128), (288, 128), (288, 140), (560, 132), (720, 132))
+
+
+def deep_ep_bytes(n_ranks: int, hidden: int) -> float:
+    """Return the bytes on each of *n_ranks* GPUs that exchange tokens of *hidden* numbers in 16 bits."""
+    inside, across = _TOKENS[min(bisect_left(_RANKS, n_ranks), len(_RANKS) - 1)]
+    token = 2 * hidden + _BESIDES
+    machines, near = max(1, n_ranks // _ON_MACHINE), min(n_ranks, _ON_MACHINE)
+    found = _CHANNELS * near * (inside * token + (2 * machines + 3) * 4) + _WORKSPACE
+    if n_ranks <= _ON_MACHINE:
+        return float(found)
+    rings = _CHANNELS * machines * 2 * (across * (token + _CONTROL) + (2 * _ON_MACHINE + 2) * 4)
+    return float(found + -(-rings // _NVSHMEM) * _NVSHMEM)

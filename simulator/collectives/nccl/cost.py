@@ -188,11 +188,7 @@ class Paces:
             builder.transfer(label, paced, stream=stream, after=after, repeat=repeat)
 
     def _needs(self) -> tuple[dict[int, tuple[LinkLimit, float]], Filling]:
-        """Return by link, or by key for flows of equal machines, its limit for all flows, and the seconds of one alone.
-
-        The latter is that of the longest flow over it to which PCIe does not give all of its rate.  Return too what
-        fills the pipeline between machines.
-        """
+        """Return by link or key its limit for all flows, and the seconds of one alone; and what fills the pipeline."""
         links, n, nodes = self._links, len(self._links), self._machine.nodes
         sent_s: dict[int, float] = {}  # as _at_full_s, at the shares of their rates
         alone_s: dict[int, float] = {}

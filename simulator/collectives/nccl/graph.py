@@ -28,15 +28,14 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import permutations
 
-from simulator.collectives.communicator import Communicator
+from simulator.collectives.communicator import Communicator, Request
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.orders import hops_round
 from simulator.collectives.nccl.paths import SeenMachine, Sight, capability, rank_of
 from simulator.collectives.nccl.search import ChannelSolution, solution
 from simulator.collectives.nccl.tables import CpuKind, cpu_kind
 from simulator.collectives.nccl.tuning import CommGraph
-from simulator.collectives.request import Request
-from simulator.collectives.search.cycles import separate_rings
+from simulator.collectives.search import separate_rings
 from simulator.collectives.search.rings import Ends, FoundRing, find_rings
 from simulator.network.machine import Machine, Node
 from simulator.network.route import Route
@@ -158,9 +157,8 @@ def fewest_nvlinks(group: Communicator) -> int:
     each = t.planned_nvlink(capability(group.machine.nodes[gpus[0]].part))
     seen = _seen(group, group.machine.nodes_of(host), gpus, NCCL_TODAY, several=len(group.by_host()) > 1)
     paths = [seen.paths.get(pair) for pair in permutations(gpus, 2)]
-    return min(
-        (max(1, int(p.bandwidth / 1000 / each)) if p and t.PATH_TYPES[p.kind] == "nvl" else 0 for p in paths), default=0
-    )
+    counts = (max(1, int(p.bandwidth / 1000 / each)) if p and t.PATH_TYPES[p.kind] == "nvl" else 0 for p in paths)
+    return min(counts, default=0)
 
 
 # A hop through a neighbour is a write into the neighbour's memory and a read from there

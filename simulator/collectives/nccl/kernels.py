@@ -14,13 +14,13 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise, permutations, zip_longest
 
-from simulator.collectives.algorithms.binary_tree import in_order_tree, two_trees
-from simulator.collectives.communicator import Equal
+from simulator.collectives.binary_tree import in_order_tree, two_trees
+from simulator.collectives.communicator import Equal, Request, Unsuitable
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.cost import NcclCosts, Paces, ProtocolCost, Window
 from simulator.collectives.nccl.graph import is_amd, relays_of
 from simulator.collectives.nccl.graph import way as way_of
-from simulator.collectives.request import Request, Unsuitable
+from simulator.collectives.schedules import neighbour_pairs
 from simulator.collectives.search.rings import FoundRing
 from simulator.network.machine import Machine
 from simulator.network.route import MovableRoute, Route, route_along
@@ -185,7 +185,7 @@ class KernelPlanner:
         """Plan all-to-all or send-recv, with the flows of all pairs at once, those to other nodes in *one_channel*."""
         cost, n = self.costs.protocols["P2P"], self.request.n_ranks
         if self.request.collective == "all-to-all":
-            from simulator.collectives.sharded import between_equal
+            from simulator.collectives.scheduled import between_equal
 
             n_bytes, peers = self.request.size_bytes / n, n - 1
             flows = self._pair_by_pair(permutations(range(n), 2), n_bytes)
@@ -196,8 +196,6 @@ class KernelPlanner:
             first = min(1.0, t.P2P_CHANNELS * t.P2P_CHUNK / size_bytes) if size_bytes > 0 else 1.0
             self.paces.windows = [Window(first=first)]
         else:
-            from simulator.collectives.algorithms.direct import neighbour_pairs
-
             flows, peers = self._pair_by_pair(self.request.pairs or neighbour_pairs(n), self.request.size_bytes), 1
         each_Bps = t.P2P_CHANNELS * cost.channel_Bps / (n if self.request.collective == "all-to-all" else 1)
         far_Bps = cost.channel_Bps if one_channel else math.inf

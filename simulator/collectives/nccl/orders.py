@@ -96,11 +96,7 @@ class RingOrders:
         return tuple(sums_by_key(load for hop in hops for load in self._seen.paths[hop].loads).items())
 
     def _orders(self, start: int, firsts: Sequence[int]) -> Iterator[tuple[int, ...]]:
-        """Yield orders that begin with *start*: all, depth first, up to a fixed number, while the budget lasts.
-
-        Where only some are tried, among them the greedy orders from *firsts* on, in which each GPU is followed by the
-        nearest remaining one.
-        """
+        """Yield orders from *start* on within the budget; where few are tried, greedy ones from *firsts*."""
         seen, spent = self._seen, 0
         if self._following is not None:
             found, steps = _enumerated(start, self._following)

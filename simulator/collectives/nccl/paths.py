@@ -238,7 +238,6 @@ class Sight:
         return _PHB if "cpu" in (here, there) else _PXB if here == there == "pcie-switch" else _PIX
 
     def _path(self, start: int, found: _Way, kind: int | None = None) -> DevicePath:
-        """Return the path with its load on each link."""
         path_type = found[0] if kind is None else kind
         edges = found[2]
         nodes = self._machine.nodes
@@ -287,10 +286,8 @@ class Sight:
         into = self._path(net, found, kind)
         back = tuple(self._twin[edge.link] for edge in reversed(found[2]))
         width = min(found[1], self._rate[net])
-        return (
-            DevicePath(kind, width, (inward, *into.hops), ((inward, 1.0), *into.loads)),
-            DevicePath(kind, width, (*back, outward), (*((link, 1.0) for link in back), (outward, 1.0))),
-        )
+        there = DevicePath(kind, width, (inward, *into.hops), ((inward, 1.0), *into.loads))
+        return there, DevicePath(kind, width, (*back, outward), (*((link, 1.0) for link in back), (outward, 1.0)))
 
     def _owner(self, net: int, gpus: tuple[int, ...], paths: Mapping[tuple[int, int], DevicePath]) -> int | None:
         """Return the GPU that *net* belongs to; devices equally near to several GPUs are assigned in turn."""

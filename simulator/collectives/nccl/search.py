@@ -30,6 +30,7 @@ from simulator.collectives.nccl.orders import RingOrders, hops_round
 from simulator.collectives.nccl.paths import SeenMachine, rank_of
 from simulator.collectives.search import Budget, pack
 from simulator.records import dataclass, replace
+from simulator.sums import lists_by_key
 
 _MAX_SEARCHED = t.MAX_CHANNELS // 2
 _NOTHING_FOUND = 0.1  # GB/s
@@ -86,11 +87,7 @@ def doubled(best: ChannelSolution, capability_min: int) -> ChannelSolution:
 
 
 class Search:
-    """The search in one machine of a communicator, by its links and paths as *seen*.
-
-    *capability_min*, the lowest of any machine, says which speeds to try; rings pass through the network if *several*
-    do.
-    """
+    """The search in one machine, as *seen*, for the *capability_min* of any; rings pass the network if *several* do."""
 
     def __init__(self, seen: SeenMachine, capability_min: int, several: bool) -> None:
         self.seen = seen
@@ -129,13 +126,10 @@ class Search:
         best = doubled(best, self.lowest)
         hops = dict.fromkeys(hop for order in best.orders for hop in hops_round(order))
         ways = {hop: self.seen.paths[hop].via for hop in hops if hop in self.seen.paths}
-        return replace(
-            best,
-            relayed=tuple((a, via, b) for (a, b), via in ways.items() if via is not None),
-            tree_intra=self._tree_intra(best),
-            nvls=self._nvls(),
-            whole=not (self._ordering.ended or self._packing.ended),
-        )
+        relayed = tuple((a, via, b) for (a, b), via in ways.items() if via is not None)
+        tree_intra, nvls = self._tree_intra(best), self._nvls()
+        whole = not (self._ordering.ended or self._packing.ended)
+        return replace(best, relayed=relayed, tree_intra=tree_intra, nvls=nvls, whole=whole)
 
     def _rings(self) -> ChannelSolution | None:
         least = 2 if self._is_split() else 1  # trees need two channels across a slow middle
@@ -193,9 +187,7 @@ class Search:
         bound = min(_MAX_SEARCHED, self._least_leaving // round(min(speeds) * 1000))
         if self.several:
             bound = min(bound, sum(width // round(speeds[1] * 1000) for width in self._ports))
-        alike: dict[tuple[int, ...], list[int]] = {}
-        for i in order:
-            alike.setdefault(rings[i].order, []).append(i)
+        alike = lists_by_key((rings[i].order, i) for i in order)
         same = best = max((self._first_fit(group, needs, bound) for group in alike.values()), key=len)
         if len(best) < bound and len(alike) > 1:
             best = max(best, self._first_fit(order, needs, bound), key=len)
@@ -219,7 +211,6 @@ class Search:
         return chosen
 
     def _grown(self, speed: float, intra: int, bound: int) -> list[tuple[int, ...]]:
-        """Return rings found one after another, each in the capacity left by the previous ones."""
         free = dict(self.capacity)
         found: list[tuple[int, ...]] = []
         while len(found) < bound:
@@ -247,11 +238,7 @@ class Search:
         return intra
 
     def _nvls(self) -> tuple[int, float, float]:
-        """Return (heads, speed inside, speed to the network) of NVLS; speeds are per channel in GB/s.
-
-        Each head's GPU reduces its part from all GPUs and multicasts it to all.  So a GPU's links carry a channel for
-        every head, and a second one for its own.
-        """
+        """Return NVLS's (heads, speed inside, speed to the network) of a channel in GB/s; a head takes a second."""
         n = len(self.seen.gpus)
         if not self.seen.has_switch or self.lowest < 90 or n <= 2:
             return 0, 0.0, 0.0

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import cast
 
-from simulator.collectives.communicator import Communicator
+from simulator.collectives.communicator import Communicator, Request, Unsuitable
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.cost import NcclCosts, costs_of
 from simulator.collectives.nccl.graph import channel_rings, comm_graph, direct_protocol, with_peers
 from simulator.collectives.nccl.kernels import KernelPlanner
 from simulator.collectives.nccl.tables import version_notes
 from simulator.collectives.nccl.tuning import CommGraph, NcclChoice, fastest_choice
-from simulator.collectives.request import Request, Unsuitable
 from simulator.collectives.search import say_ended
 from simulator.collectives.search.rings import FoundRing, find_rings
 from simulator.errors import counted
@@ -57,10 +56,7 @@ _TOLD_BELOW = 0.9  # of the rate for which the links have room
 
 
 class Nccl:
-    """NCCL of a *version*, with its costs; *algorithm* and *protocol* are instead of its choice.
-
-    *in_switch*: whether a switch can reduce the data type (no 8-bit integers, no fp8); *nvls*: NCCL_NVLS_ENABLE.
-    """
+    """NCCL of a *version*; *algorithm*, *protocol* in place of its choice, *in_switch*: a switch reduces, by *nvls*."""
 
     name = "nccl"
     summary = "what NCCL would do at that size: algorithm, protocol, channels and their latencies"

@@ -23,9 +23,9 @@ import math
 from collections.abc import Collection
 from itertools import product
 
+from simulator.collectives.communicator import Unsuitable
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.tables import PATH_TYPES, CpuKind, PathType, Rules, rules_of
-from simulator.collectives.request import Unsuitable
 from simulator.questions.collective import ALGORITHMS, PROTOCOLS, Algorithm, Protocol
 from simulator.questions.nccl import FEATURES, Version, has, version_words
 from simulator.questions.where import NCCL_TODAY
@@ -113,10 +113,7 @@ def fastest_choice(
     algorithms: Collection[Algorithm] | None = None,
     protocol: Protocol | None = None,
 ) -> NcclChoice:
-    """Return the candidate with the least time, the first of equal ones; raises Unsuitable if no algorithm is enabled.
-
-    Only *algorithms* (NCCL_ALGO) and *protocol* (NCCL_PROTO) are considered, if given.
-    """
+    """Return the fastest candidate, the first of equals, of *algorithms* with *protocol*; raises Unsuitable."""
     found = candidates(graph, collective, size_bytes, algorithms=algorithms)
     found = [each for each in found if protocol in (None, each.protocol)]
     if not found:
@@ -164,7 +161,6 @@ class _Pair:
         self.steps = 2 * (n - 1) if collective == "all-reduce" else n - 1 if collective in _GATHERING else n
 
     def figures(self) -> tuple[float, float] | None:
-        """Return what :func:`model` does."""
         if self.graph.n_ranks < 2 or not self._enabled():
             return None
         algbw = self._busbw()
@@ -299,7 +295,6 @@ class _Pair:
         return base + log_nodes * network / t.PAT_LOG_SHARE + graph.n_ranks * t.PAT_LINEAR_US
 
     def _hop_us(self, algorithm: Algorithm) -> float:
-        """Return the latency of one hop inside a node, in us."""
         factor = self.rules.ll_hop_factor if self.nodes > 1 and self.protocol == "LL" else 1.0
         if self.graph.type_intra == "nvl":
             return factor * self.rules.latencies[algorithm].nvlink_us[self.p]

@@ -2,14 +2,26 @@
 
 Packing chooses a largest multiset of candidates that share limited units, within a :class:`Budget` of steps.  Budgets
 are counted in steps instead of seconds so that equal inputs give equal results everywhere.
+
+Cycles through all GPUs over direct links are listed, and the largest set that fits at once.  The graph
+(:class:`LinkGraph`) has the NVLinks and xGMI links among chosen GPUs, in units of one link.
+
+Of GPUs that are all joined directly, rings and chains that share no directed link with each other are found for any
+number (:func:`separate_rings`, :func:`separate_chains`).  RCCL has such orders for its machines as tables
+(``src/graph/rome_models.cc``: eight chains of eight MI300X over a network, seven rings on one machine).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from functools import partial
-from itertools import accumulate
-from typing import Any, Generic, TypeVar
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
+from itertools import accumulate, pairwise
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from simulator.network.machine import Link, Machine
+from simulator.records import dataclass
+from simulator.topology.parts import GPU_LINKS
 
 
 class Budget:
@@ -115,3 +127,255 @@ class _Packing(Generic[Edge]):
                 looked_at = i + 1
                 yield i, times
         budget.spend(len(needs) - looked_at)
+
+
+MOST_AT_ONCE = 64  # rings or trees; each is a channel, and NCCL runs at most 64 channels
+_MOST_UNITS = 2 * MOST_AT_ONCE  # units per GPU that this many rings can use
+
+
+@dataclass(frozen=True, slots=True)
+class LinkGraph:
+    """Direct links between GPUs: ``units[a][b]`` links of ``unit_Bps`` from node a to node b.
+
+    Faster links count as whole multiples of the slowest.  If that would give more rings than can run at once, the unit
+    is the link speed that maximises the total rate of the rings that can run; slower links are then ignored.  ``whole``
+    is False in that case.
+    """
+
+    unit_Bps: float
+    units: dict[int, dict[int, int]]
+    whole: bool = True
+
+    def between(self, a: int, b: int) -> int:
+        """Return the number of units from node *a* to node *b*."""
+        return self.units.get(a, {}).get(b, 0)
+
+
+def link_graph(machine: Machine, gpus: tuple[int, ...]) -> LinkGraph | None:
+    """Return the graph of direct links among *gpus* and their GPU neighbours, or None if there are none."""
+
+    def leaving(nodes: Iterable[int]) -> list[Link]:
+        found = (link for node in nodes for link in machine.outgoing[node] if link.kind in GPU_LINKS)
+        return [link for link in found if machine.nodes[link.dst].kind == "gpu"]
+
+    near = leaving(gpus)
+    if not near:
+        return None
+    links = leaving(sorted({link.dst for link in near} | set(gpus)))
+    speeds = sorted({link.unit_Bps for link in links})
+    graph = _counted(links, speeds[0])
+    if _least(graph, gpus) <= _MOST_UNITS:
+        return graph
+    reach = {speed: speed * min(_least(_counted(links, speed), gpus), _MOST_UNITS) for speed in speeds}
+    graph = _counted(links, max(speeds, key=reach.__getitem__))
+    units = {a: {b: min(n, _MOST_UNITS) for b, n in row.items()} for a, row in graph.units.items()}
+    return LinkGraph(graph.unit_Bps, units, whole=False)
+
+
+def _counted(links: Iterable[Link], unit_Bps: float) -> LinkGraph:
+    units: dict[int, dict[int, int]] = {}
+    for link in links:
+        n = int(link.bandwidth_Bps / unit_Bps * (1 + 1e-9))
+        if n:
+            row = units.setdefault(link.src, {})
+            row[link.dst] = row.get(link.dst, 0) + n
+    return LinkGraph(unit_Bps, units)
+
+
+def _least(graph: LinkGraph, gpus: tuple[int, ...]) -> int:
+    """Return the number of outgoing units of the GPU with the fewest."""
+    return min(sum(graph.units.get(gpu, {}).values()) for gpu in gpus)
+
+
+LISTED_UP_TO = 16  # GPUs; with more, only the given order is tried
+# A step is a GPU visited while cycles are listed, or a cycle tested for room while they are packed.
+_MAX_STEPS = 150_000  # of the whole search
+_LISTED_STEPS = (20_000, 5_000, 5_000)  # to list the cycles with zero, one and two relays
+_PACKED_STEPS = 30_000  # per packing
+_GROWN_STEPS = 2_000  # to find one more cycle in the remaining links
+_MAX_CYCLES = 5_000
+_MAX_PACKED = 200  # cycles with relays that take part in a packing
+
+Cycle = list[tuple[int, ...]]  # its hops: (from, to), or (from, relay, to)
+
+
+class Cycles(NamedTuple):
+    """The most cycles ``fitting`` at once, both ways; the first that fits ``one_way``; ``whole``: all were searched."""
+
+    fitting: list[Cycle]
+    one_way: Cycle | None
+    whole: bool
+
+
+def best_cycles(nodes: tuple[int, ...], graph: LinkGraph) -> Cycles:
+    """Return the cycles over *nodes* to use at once, with no more relays than the largest set needs."""
+    units = {(min(a, b), max(a, b)): n for a, row in graph.units.items() for b, n in row.items()}
+    degree = min(sum(graph.units.get(node, {}).values()) for node in nodes)
+    bound = min(degree if len(nodes) == 2 else degree // 2, MOST_AT_ONCE)
+    best: list[Cycle] = []
+    cycles: list[Cycle] = []
+    needs: list[Counter[tuple[int, int]]] = []
+    one_way: Cycle | None = None
+    whole = True
+    all_steps = Budget(_MAX_STEPS)
+    for n_relays, steps in enumerate(_LISTED_STEPS):
+        if len(best) >= bound:
+            break
+        budget = all_steps.part(steps)
+        # Order: cycles without relays before those with relays, then wide before narrow.
+        listed = _listed(nodes, graph, n_relays, budget)
+        whole = whole and not budget.ended
+        if one_way is None:
+            ways = ((cycle, Counter(way for hop in cycle for way in pairwise(hop))) for cycle in listed)
+            one_way = next((c for c, used in ways if all(graph.between(*way) >= n for way, n in used.items())), None)
+        used = [(cycle, _uses(cycle)) for cycle in listed]
+        wide = [(cycle, edges, min(units[edge] // n for edge, n in edges.items())) for cycle, edges in used]
+        wide = sorted((one for one in wide if one[2]), key=lambda one: -one[2])
+        wide = wide[: _MAX_PACKED if n_relays else _MAX_CYCLES]
+        if wide:
+            cycles += [cycle for cycle, _, _ in wide]
+            needs += [edges for _, edges, _ in wide]
+            packing = all_steps.part(_PACKED_STEPS)
+            taken = pack(needs, units, bound, packing)
+            whole = whole and not packing.ended
+            if len(taken) > len(best):
+                best = [cycles[i] for i in taken]
+        if not whole and n_relays == 0 and len(best) < bound:
+            best = max(best, _grown(nodes, graph, bound, all_steps), key=len)
+    return Cycles(best, one_way, graph.whole and (whole or len(best) >= bound))
+
+
+def _grown(nodes: tuple[int, ...], graph: LinkGraph, bound: int, budget: Budget) -> list[Cycle]:
+    """Return cycles without relays, found one after another, each in the links left by the previous ones."""
+    left = {a: dict(row) for a, row in graph.units.items()}
+    found: list[Cycle] = []
+    while len(found) < bound:
+        rest = LinkGraph(graph.unit_Bps, left)
+        tried = (_listed(nodes, rest, 0, budget.part(_GROWN_STEPS), 1, narrow_first=first) for first in (True, False))
+        cycle = next((cycles[0] for cycles in tried if cycles), None)
+        if cycle is None:
+            break
+        found.append(cycle)
+        for a, b in (way for hop in cycle for way in (hop, hop[::-1])):
+            left[a][b] -= 1
+            if not left[a][b]:
+                del left[a][b]
+    return found
+
+
+def _uses(cycle: Cycle) -> Counter[tuple[int, int]]:
+    hops = cycle[:1] if len(cycle) == 2 else cycle  # one link, used in both directions
+    return Counter([(a, b) if a < b else (b, a) for hop in hops for a, b in pairwise(hop)])
+
+
+def _listed(
+    nodes: tuple[int, ...],
+    graph: LinkGraph,
+    n_relays: int,
+    budget: Budget,
+    limit: int = _MAX_CYCLES,
+    *,
+    narrow_first: bool = False,
+) -> list[Cycle]:
+    """List the Hamiltonian cycles over *nodes* with exactly *n_relays* hops through another GPU.
+
+    A cycle and its reverse are listed once.  The list ends at *limit* cycles.  *narrow_first* orders equally wide hops
+    by the number of onward links, fewest first (after Warnsdorff).
+    """
+    if len(nodes) > LISTED_UP_TO:
+        ring = list(zip(nodes, nodes[1:] + nodes[:1], strict=True))
+        return [[*ring]] if n_relays == 0 and all(graph.between(a, b) for a, b in ring) else []
+    if len(nodes) == 2:
+        a, b = nodes
+        if n_relays == 0:
+            return [[(a, b), (b, a)]] if graph.between(a, b) else []
+        hops = [(a, via, b) for via in sorted(graph.units) if graph.between(a, via) and graph.between(via, b)]
+        return [[hop, hop[::-1]] for hop in hops] if n_relays == 2 and not graph.between(a, b) else []
+    start, units = nodes[0], graph.units
+    straight = {a: [(a, b) for b in sorted(row, key=lambda b: (-row[b], b))] for a, row in units.items()}
+    relayed = {a: _relayed(graph, a, nodes) for a in nodes} if n_relays else {}
+    found: list[Cycle] = []
+    taken: Cycle = []
+
+    def steps(here: int, there: set[int], relays_left: int) -> Cycle:
+        hops: Cycle = [hop for hop in straight.get(here, ()) if hop[1] in there]
+        if narrow_first:
+            hops.sort(key=lambda hop: (-units[here][hop[1]], len(there.intersection(units.get(hop[1], ())))))
+        return hops + [hop for hop in relayed[here] if hop[2] in there] if relays_left else hops
+
+    def visit(here: int, left: set[int], relays_left: int) -> None:
+        if len(found) >= limit or not budget.spend():
+            return
+        if not left:
+            for hop in steps(here, {start}, relays_left):
+                if relays_left != len(hop) - 2:
+                    continue
+                cycle = [*taken, hop]
+                if cycle[0][-1] <= cycle[-1][0]:  # of both directions, the one with the smaller second node
+                    found.append(cycle)
+            return
+        for hop in steps(here, left, relays_left):
+            taken.append(hop)
+            visit(hop[-1], left - {hop[-1]}, relays_left - (len(hop) - 2))
+            taken.pop()
+
+    visit(start, set(nodes) - {start}, n_relays)
+    return found
+
+
+def _relayed(graph: LinkGraph, here: int, nodes: tuple[int, ...]) -> Cycle:
+    """Return the hops from *here*, through another GPU, to the nodes that it has no link to."""
+    row = graph.units.get(here, {})
+    apart = sorted(set(nodes) - set(row) - {here})
+    return [(here, via, b) for b in apart for via in sorted(row) if via != b and graph.between(via, b)]
+
+
+_MOST_TRAILS = 100_000  # the search takes less for every number of GPUs but six
+_Orders = tuple[tuple[int, ...], ...]  # of GPUs, by number
+
+
+@cache
+def separate_rings(n_gpus: int) -> _Orders:
+    """Return the most rings through *n_gpus* GPUs that share no directed link; at most one fewer than GPUs.
+
+    So many exist but for four and six GPUs (Tillson, "A Hamiltonian decomposition of K*_2m", JCT B 29, 1980), for which
+    the most that a depth-first search finds are returned; none for fewer than three or more than 16 GPUs.
+    """
+    if not 3 <= n_gpus <= LISTED_UP_TO:
+        return ()
+    best: _Orders = ()
+    trails = 0
+
+    def orders(trail: tuple[int, ...], used: frozenset[tuple[int, int]]) -> Iterator[tuple[int, ...]]:
+        nonlocal trails
+        trails += 1
+        if trails > _MOST_TRAILS:
+            return
+        if len(trail) == n_gpus:
+            if (trail[-1], 0) not in used:
+                yield trail
+            return
+        for gpu in range(1, n_gpus):
+            if gpu not in trail and (trail[-1], gpu) not in used:
+                yield from orders((*trail, gpu), used)
+
+    def visit(second: int, used: frozenset[tuple[int, int]], found: _Orders) -> bool:
+        """Add rings from GPU 0 to *second* first, and on, to those *found*; return whether all were found."""
+        nonlocal best
+        if len(found) > len(best):
+            best = found
+        return second == n_gpus or any(
+            visit(second + 1, used.union(zip(order, (*order[1:], 0), strict=True)), (*found, order))
+            for order in orders((0, second), used)
+        )
+
+    visit(1, frozenset(), ())
+    return best
+
+
+def separate_chains(n_gpus: int) -> _Orders:
+    """Return *n_gpus* chains, an even number, that use each directed link once (Walecki's zigzag)."""
+    if n_gpus % 2:
+        return ()
+    steps = [(k + 1) // 2 if k % 2 else n_gpus - k // 2 for k in range(n_gpus)]
+    return tuple(tuple((start + step) % n_gpus for step in steps) for start in range(n_gpus))

@@ -25,7 +25,7 @@ from itertools import permutations
 from typing import Any, NamedTuple
 
 from simulator.collectives.communicator import Communicator
-from simulator.collectives.search import cycles, greedy_order
+from simulator.collectives.search import LISTED_UP_TO, LinkGraph, best_cycles, greedy_order, link_graph, separate_chains
 from simulator.network.fairshare import fair_rates
 from simulator.network.machine import near_each_other
 from simulator.network.route import Route
@@ -87,7 +87,7 @@ def _find(group: Communicator, *, both_directions: bool, in_order: bool, ends: E
     ranks = tuple(range(group.n_ranks))
     if _is_crossbar(group, ranks):
         return _turned(group, ranks, "crossbar", both_directions)
-    graph = cycles.link_graph(group.machine, group.ranks)
+    graph = link_graph(group.machine, group.ranks)
     packed = _packed(group, graph, both_directions) if graph is not None else []
     if packed and all(ring.kind == "nvlink" for ring in packed):
         return packed
@@ -165,7 +165,7 @@ def _mixed(group: Communicator, ranks: tuple[int, ...], both_directions: bool) -
     """Return the best single ring over the routes of the transport rules, in one or both directions."""
     nodes, route = group.ranks, group.router.route
     orders = {ranks: None, _tree_order(group, ranks): None}
-    if len(ranks) <= cycles.LISTED_UP_TO:  # each rank is followed by the remaining one that it reaches fastest
+    if len(ranks) <= LISTED_UP_TO:  # each rank is followed by the remaining one that it reaches fastest
         near = greedy_order(ranks[0], ranks, lambda here, r: (-route(nodes[here], nodes[r]).bandwidth_Bps, r))
         orders[near] = None
     if len(ranks) <= _ALL_ORDERS_UP_TO:
@@ -187,11 +187,11 @@ def _tree_order(group: Communicator, ranks: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted(ranks, key=lambda rank: (sorted(above(rank)), rank)))
 
 
-def _packed(group: Communicator, graph: cycles.LinkGraph, both_directions: bool) -> list[FoundRing]:
+def _packed(group: Communicator, graph: LinkGraph, both_directions: bool) -> list[FoundRing]:
     """Return the largest set of rings, each at the speed of one link, that fits into the GPU links at once."""
     nodes = group.ranks
     rank_of = {node: rank for rank, node in enumerate(nodes)}
-    best, one_way, whole = group.once("cycles", lambda: cycles.cycles_beside_each_other(nodes, graph))
+    best, one_way, whole = group.once("cycles", lambda: best_cycles(nodes, graph))
     found: list[FoundRing] = []
     both = both_directions and len(nodes) > 2
     if not best and one_way is not None:  # it uses links in both directions: no room for its reverse
@@ -303,13 +303,13 @@ def _nics(group: Communicator, ranks: list[int], *, nearest: bool) -> tuple[_Lis
 def _separate_chains(group: Communicator, ranks: list[int]) -> list[_Chain]:
     """Return an order of a machine's ranks for each NIC, no two of which use a link; none where some share it."""
     nodes = [group.ranks[rank] for rank in ranks]
-    if not 2 < len(nodes) <= cycles.LISTED_UP_TO or _is_crossbar(group, ranks):
+    if not 2 < len(nodes) <= LISTED_UP_TO or _is_crossbar(group, ranks):
         return []
     if any(group.router.direct(a, b) is None for a, b in permutations(nodes, 2)):
         return []
 
     near, owners = _nics(group, ranks, nearest=True)
-    chains = [tuple(ranks[i] for i in order) for order in cycles.separate_chains(len(ranks))]
+    chains = [tuple(ranks[i] for i in order) for order in separate_chains(len(ranks))]
     chosen: dict[int, tuple[int, ...]] = {}
     for nic, own in owners.items():
         entering = [chain for chain in chains if chain[0] in own and chain not in chosen.values()]

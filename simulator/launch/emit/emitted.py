@@ -6,7 +6,6 @@ own (``docs/launch_options``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Literal, get_args
 
 from simulator.errors import refused
@@ -20,12 +19,7 @@ from simulator.workload.zoo.registry import find_entry
 
 Emitter = Literal["megatron", "torchtitan", "deepspeed", "accelerate"]
 EMITTERS: tuple[Emitter, ...] = get_args(Emitter)
-_WRITERS: Mapping[Emitter, Callable[[StepQuestion, Ranks], Emission]] = {
-    "megatron": of_megatron,
-    "torchtitan": of_torchtitan,
-    "deepspeed": of_deepspeed,
-    "accelerate": of_accelerate,
-}
+_WRITERS = dict(zip(EMITTERS, (of_megatron, of_torchtitan, of_deepspeed, of_accelerate), strict=True))
 
 
 def emitted(question: StepQuestion, ranks: Ranks, framework: Emitter) -> Emission:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.errors import refused
-from simulator.launch.emit.parts import Emission, Ranks, all_sizes, check_precision, torchrun
+from simulator.launch.emit.parts import Emission, Ranks, all_sizes, check_precision
 from simulator.launch.ranks import SHARDED
 from simulator.launch.words import NAMES
 from simulator.questions.layout import ORDER, Layout
@@ -25,7 +25,7 @@ def of_megatron(question: StepQuestion, ranks: Ranks) -> Emission:
     if options.framework != "megatron":
         raise refused("emit", f"is of {mention('framework', 'megatron')}; add it", "megatron")
     check_precision(question, _PRECISIONS, "megatron")
-    found = Emission(torchrun(ranks), ["pretrain_gpt.py"])
+    found = Emission(ranks.torchrun, ["pretrain_gpt.py"])
     _network(question, found)
     _layout(layout, found)
     precision = _PRECISIONS[options.precision]
@@ -164,12 +164,8 @@ def _recomputation(question: StepQuestion, found: Emission) -> None:
     if how == "operators":
         found.lacks[f"{mention('recompute_operators')}; nothing is recomputed"] = True
     elif how == "full":
-        method = "uniform" if blocks is None else "block"
-        found.options |= {
-            "--recompute-granularity": how,
-            "--recompute-method": method,
-            "--recompute-num-layers": blocks or 1,
-        }
+        found.options |= {"--recompute-granularity": how, "--recompute-method": "block" if blocks else "uniform"}
+        found.options["--recompute-num-layers"] = blocks or 1
     elif how != "none":
         found.lacks |= {f"{mention('recompute_blocks', blocks or '')} of what is selected": blocks is not None}
         modules = f"--recompute-modules {' '.join(parts)}"

@@ -32,6 +32,12 @@ class Ranks:
         """All of them."""
         return self.nodes * self.each
 
+    @property
+    def torchrun(self) -> list[str]:
+        """Their launcher."""
+        nodes = ["--nnodes", str(self.nodes)] if self.nodes > 1 else []
+        return ["torchrun", *nodes, "--nproc-per-node", str(self.each)]
+
 
 @dataclass(slots=True)
 class Emission:
@@ -74,12 +80,6 @@ class Emission:
     def _begin(self) -> list[str]:
         variables = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items() if value]
         return [*variables, *self.launcher, *self.program]
-
-
-def torchrun(ranks: Ranks) -> list[str]:
-    """Return the launcher of *ranks*."""
-    nodes = ["--nnodes", str(ranks.nodes)] if ranks.nodes > 1 else []
-    return ["torchrun", *nodes, "--nproc-per-node", str(ranks.each)]
 
 
 def all_sizes(question: StepQuestion) -> dict[str, int | str]:

@@ -11,15 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from simulator.errors import refused
-from simulator.launch.emit.parts import (
-    Emission,
-    Ranks,
-    all_sizes,
-    check_precision,
-    other_attention,
-    other_sizes,
-    torchrun,
-)
+from simulator.launch.emit.parts import Emission, Ranks, all_sizes, check_precision, other_attention, other_sizes
 from simulator.launch.programs import NETWORKS
 from simulator.launch.words import NAMES
 from simulator.questions.layout import ORDER, Layout
@@ -74,10 +66,8 @@ def of_deepspeed(question: StepQuestion, ranks: Ranks) -> Emission:
         raise refused("emit", why, "deepspeed")
     check_precision(question, ("master-bf16", "master-fp16", "fp32"), "deepspeed")
     found = Emission(["deepspeed", *_counted("--num_nodes", ranks), "--num_gpus", str(ranks.each)], ["train.py"])
-    config: dict[str, Any] = {
-        "train_micro_batch_size_per_gpu": question.batch,
-        "gradient_accumulation_steps": question.micro_batches,
-    }
+    config: dict[str, Any] = {"train_micro_batch_size_per_gpu": question.batch}
+    config["gradient_accumulation_steps"] = question.micro_batches
     if options.precision != "fp32":
         config[options.precision.removeprefix("master-")] = {"enabled": True}
     if options.optimizer in ("adam", "adam-loop"):
@@ -122,8 +112,7 @@ def _zero(question: StepQuestion, layout: Layout, found: Emission) -> dict[str, 
 def _plain_layout(question: StepQuestion, ranks: Ranks, framework: str) -> Layout:
     layout = question.layout.on(ranks.whole)
     if layout.divides_network:
-        why = f"has no {mention('layout', layout.words)}; replicas and shards can be said"
-        raise refused("emit", why, framework)
+        raise refused("emit", f"has no {mention('layout', layout.words)}; replicas and shards can be said", framework)
     return layout
 
 
@@ -160,7 +149,7 @@ def of_torchtitan(question: StepQuestion, ranks: Ranks) -> Emission:
     if options.framework != "pytorch":
         raise refused("emit", f"is of {mention('framework', 'pytorch')}, not {options.framework}", "torchtitan")
     check_precision(question, ("amp-bf16", "fp32"), "torchtitan")
-    found = Emission(torchrun(ranks), ["-m", "torchtitan.train"])
+    found = Emission(ranks.torchrun, ["-m", "torchtitan.train"])
     found.options |= {
         "--model.name": model[0],
         "--model.flavor": model[1].upper(),

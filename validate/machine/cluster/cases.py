@@ -13,7 +13,7 @@ from string import Template
 from typing import Any
 
 from simulator.api import Session
-from simulator.api.collectives import is_strategy, strategy_names
+from simulator.api.context import is_strategy, strategy_names
 from simulator.api.exchanges import exchange_of
 from simulator.errors import InputError, nearest, one_line
 from simulator.questions.collective import CollectiveQuestion

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.api.collectives import planned_nvlink_bps
+from simulator.api.context import planned_nvlink_bps
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.records import replace
 from simulator.topology.catalogue import load_part, part_names

@@ -10,7 +10,7 @@ from typing import Any
 
 from simulator.errors import Fault, InputError, one_line
 from simulator.records import dataclass, field
-from simulator.topology.foreign import foreign_kind
+from simulator.topology.load import foreign_kind
 from simulator.user_files import read_user_file
 from validate.machine.describe.driver import Adapter, Card
 from validate.machine.describe.dumps.text_trees import log_tree, lspci_tree, lspci_verbose_tree, lstopo_tree

@@ -19,8 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.collectives.algorithms import Schedule
-from simulator.collectives.algorithms.ring import ChunkEdge, pipelined
+from simulator.collectives.schedules import ChunkEdge, Schedule, pipelined
 from simulator.records import dataclass
 from simulator.workload import Collective
 
@@ -75,10 +74,8 @@ def in_order_tree(n: int) -> RootedTree:
 
 def _down(tree: RootedTree, part: int = 0) -> Stages:
     """Return the stages of a broadcast down *tree*, the root's edges first."""
-    return [
-        [ChunkEdge(p, r, part=part) for r, p in enumerate(tree.parent) if tree.level[r] == level and p >= 0]
-        for level in range(1, tree.depth + 1)
-    ]
+    below = [[r for r, own in enumerate(tree.level) if own == level] for level in range(1, tree.depth + 1)]
+    return [[ChunkEdge(tree.parent[r], r, part=part) for r in ranks] for ranks in below]
 
 
 def _up(down: Stages) -> Stages:

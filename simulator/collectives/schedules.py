@@ -1,0 +1,325 @@
+"""Collective algorithms as machine-independent schedules: who sends what to whom in which round (:class:`Schedule`).
+
+The user's buffer is cut into ``n_chunks`` equal chunks.  A send carries ``width`` consecutive chunks starting at
+``first``, modulo ``n_chunks``.  Each repetition of a round advances its sends by ``step`` chunks.  So a ring of n ranks
+is only two rounds, yet tests can follow every chunk.
+
+Rings: chunks travel around a ring, so every link works in every round; and pipelines, in which they pass stages.
+
+With n ranks, S bytes, and links of bandwidth B and latency L, an all-reduce takes 2(n-1)(S/(nB) + L): n-1 rounds that
+add, and n-1 that distribute the sums.  (Patarasuk, Yuan, Bandwidth optimal all-reduce algorithms, JPDC 69(2), 2009.)
+Broadcast and reduce leave out one hop.  This gives a chain along which m pipelined chunks take (m + n - 2)(L + S/(mB)).
+One chunk is the naive form, the whole buffer hop by hop: (n - 1)(L + S/B).  (Pipelined broadcast along a linear array:
+Chan, Heimlich, Purkayastha, van de Geijn, Collective communication: theory, practice, and experience, CCPE 19(13),
+2007, section 5.)
+
+In a pipeline, chunk c passes stage k in round c + k, so m chunks pass s stages in m + s - 1 rounds.  Consecutive rounds
+with the same busy stages are one repeated round, so the number of listed rounds grows with the stages, not the chunks.
+
+Direct exchange, in which each rank sends to each other rank at once and rank i owns chunk i; and stars.
+
+On a crossbar with bandwidth B at each rank, reduce-scatter, all-gather and all-to-all each take (n-1)/n S/B and one
+latency.  (Dive into Deep Learning, section 13.7, the variant with four parts: 15 ms; MPI's "linear" algorithms.) The
+pairwise all-to-all takes n - 1 rounds of L + S/(nB).  (Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005, section 4.4,
+long messages.)
+
+In a star all data pass through one centre, a rank (gather on a GPU) or a helper (gather on the CPU).
+
+All flows run at once and share the centre's link of bandwidth B, so an all-reduce of S bytes takes 2(n - 1)S/B if the
+centre is a rank, and 2nS/B if it is a helper.  (Dive into Deep Learning, section 13.7, data parallel training: 60 ms
+and 80 ms.)
+
+Once all buffers have arrived, the centre adds them in its own memory, in one pass that reads n buffers and writes the
+sum.
+
+Parameter servers are several centres, each of which owns an equal shard of the buffer.  With m workers, n servers that
+are helpers, S bytes and B at each link, push and pull take 2(m/n)S/B (at least 2S/B, for the workers' own links).  With
+a server beside each worker they take 2((m-1)/m)S/B, as a ring does.  (Li et al., Scaling distributed machine learning
+with the parameter server, OSDI 2014.)
+
+Recursive halving and doubling: pairs at doubling distances exchange halves of the remaining data.
+
+If the number of ranks n is a power of two, an all-reduce takes 2 lg n L + 2(n-1)/n S/B.  Otherwise, with p the largest
+power of two below n, n - p ranks first hand their buffers to a neighbour and receive the result at the end, which adds
+two rounds of S: (2 lg p + 2)L + (2(p-1)/p + 2)S/B.
+
+Recursive doubling, for short messages, exchanges whole partial sums in the fewest rounds: lg n (L + S/B) if n is a
+power of two, two more rounds of S otherwise.  (Thakur, Rabenseifner, Gropp, Optimization of collective communication
+operations in MPICH, IJHPCA 19(1), 2005: section 4.5 for all-reduce of long and short messages, 4.3 for reduce-scatter,
+4.2 for broadcast by scatter and all-gather.)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+
+from simulator.records import dataclass, replace
+from simulator.workload import Collective
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A send of ``width`` chunks from rank ``src`` to rank ``dst``, which adds them (``reduce``) or stores them."""
+
+    src: int
+    dst: int
+    first: int
+    width: int = 1
+    step: int = 0
+    reduce: bool = False
+
+    def chunk(self, repetition: int, n_chunks: int) -> int:
+        """Return the first chunk sent in the given *repetition* (from 0) of the round."""
+        return (self.first + repetition * self.step) % n_chunks
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """Memory traffic of ``rank`` once a round has arrived: bytes read and written, in units of a chunk."""
+
+    rank: int
+    chunks_touched: float
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Sends that start together, run ``repeat`` times; each repetition starts when the previous one has ended."""
+
+    sends: tuple[Send, ...]
+    repeat: int = 1
+    label: str = ""
+    local: tuple[Local, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A sequence of rounds of ranks 0 to ``n_ranks`` - 1; numbers from there on are helpers (the CPU, servers)."""
+
+    n_ranks: int
+    n_chunks: int
+    rounds: tuple[Round, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkEdge:
+    """An edge over which rank ``src`` passes each chunk of part number ``part`` of the buffer to ``dst``."""
+
+    src: int
+    dst: int
+    reduce: bool = False
+    part: int = 0
+
+
+def pipelined(
+    n_ranks: int, stages: Sequence[Sequence[ChunkEdge]], n_chunks: int, *, n_parts: int = 1, label: str = ""
+) -> Schedule:
+    """Return *n_chunks* chunks (1 or more) of each of *n_parts* parallel parts, passing through *stages*."""
+    if n_chunks < 1:
+        raise ValueError(f"a pipeline needs a chunk at least; got {n_chunks}")
+    last = len(stages) - 1
+
+    def busy(first: int, final: int, t: int) -> tuple[Send, ...]:
+        edges = [(k, e) for k in range(first, final + 1) for e in stages[k]]
+        return tuple(Send(e.src, e.dst, e.part * n_chunks + t - k, step=1, reduce=e.reduce) for k, e in edges)
+
+    rounds: list[Round] = []
+    t = 0
+    while t <= last + n_chunks - 1 and last >= 0:
+        first, final = max(0, t - n_chunks + 1), min(t, last)
+        # All stages are busy until the last chunk has entered, so these rounds load the links equally.
+        repeat = n_chunks - last if (first, final) == (0, last) else 1
+        rounds.append(Round(busy(first, final, t), repeat=repeat, label=label))
+        t += repeat
+    return Schedule(n_ranks, n_parts * n_chunks, tuple(rounds))
+
+
+def ring_schedule(collective: Collective, n: int, n_chunks: int = 1, root: int = 0, *, naive: bool = False) -> Schedule:
+    """Return *collective* around a ring; a reduce-scatter leaves the sum of chunk i at rank i.
+
+    A broadcast passes *n_chunks* chunks along root + 1, root + 2, ...; in a reduce these add to the passing buffer, the
+    root last.  A *naive* all-reduce passes the whole buffer around twice, once to add and once to distribute.  It takes
+    2(n - 1)(L + S/B), which grows with n: the first of the two rings in Dive into Deep Learning, section 13.7 (ring
+    synchronization).
+    """
+    if collective in ("broadcast", "reduce"):
+        adds = collective == "reduce"
+        along = [(root + adds + k) % n for k in range(n)]
+        return pipelined(n, [[ChunkEdge(*pair, reduce=adds)] for pair in pairwise(along)], n_chunks, label=collective)
+    if naive:
+        return Schedule(n, 1, ring_schedule("reduce", n).rounds + ring_schedule("broadcast", n).rounds)
+    rounds = []
+    for label, first_of in (("reduce-scatter", -1), ("all-gather", 0)):
+        if collective in ("all-reduce", label):  # rank i sends this chunk after i to rank i + 1, then the one before it
+            sends = (Send(i, (i + 1) % n, (i + first_of) % n, step=-1, reduce=first_of < 0) for i in range(n))
+            rounds.append(Round(tuple(sends), repeat=n - 1, label=label))
+    return Schedule(n, n, tuple(rounds))
+
+
+def direct_schedule(collective: Collective, n: int, root: int = 0) -> Schedule:
+    """Return *collective*, in which each rank sends to each other one at once.
+
+    An all-reduce, a broadcast and a reduce take 2(n-1)/n S/B on a crossbar: a reduce-scatter (a scatter from the root)
+    followed by an all-gather (a gather on the root).  In a broadcast, the root already has all chunks and receives
+    nothing.  (Scatter and all-gather for long messages: Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005, section 4.2.)
+    In an all-to-all, the block from rank r to q is chunk r n + q of the n buffers.
+    """
+    pairs = [(r, q) for r in range(n) for q in range(n) if q != r]
+    others = [r for r in range(n) if r != root]
+    if collective == "all-to-all":
+        return Schedule(n, n * n, (Round(tuple(Send(r, q, r * n + q) for r, q in pairs), label="all-to-all"),))
+    rounds = []
+    if collective in ("all-reduce", "reduce-scatter", "reduce"):  # rank i adds chunk i of all in one pass
+        adding, passes = tuple(Send(r, q, q, reduce=True) for r, q in pairs), tuple(Local(r, n + 1) for r in range(n))
+        rounds.append(Round(adding, label="reduce-scatter", local=passes))
+    if collective == "broadcast":
+        rounds.append(Round(tuple(Send(root, r, r) for r in others), label="scatter"))
+    if collective == "reduce":
+        rounds.append(Round(tuple(Send(r, root, r) for r in others), label="gather"))
+    if collective in ("all-reduce", "all-gather", "broadcast"):
+        lacking = [pair for pair in pairs if collective != "broadcast" or pair[1] != root]
+        rounds.append(Round(tuple(Send(r, q, r) for r, q in lacking), label="all-gather"))
+    return Schedule(n, n, tuple(each for each in rounds if each.sends))
+
+
+def neighbour_pairs(n: int) -> tuple[tuple[int, int], ...]:
+    """Return the pairs (r, r + 1), modulo *n*, as in nccl-tests' sendrecv."""
+    return tuple((r, (r + 1) % n) for r in range(n)) if n > 1 else ()
+
+
+def send_recv(n: int, pairs: Sequence[tuple[int, int]]) -> Schedule:
+    """Return the schedule in which the first rank r of each pair sends its buffer, chunk r of *n*, to the second."""
+    return Schedule(n, n, (Round(tuple(Send(src, dst, src) for src, dst in pairs), label="send-recv"),))
+
+
+def pairwise_all_to_all(n: int) -> Schedule:
+    """Return the schedule in which rank r sends to r + k in round k; from r to q goes chunk r n + q of n buffers."""
+    sends = ([Send(r, (r + k) % n, r * n + (r + k) % n) for r in range(n)] for k in range(1, n))
+    return Schedule(n, n * n, tuple(Round(tuple(each), label="all-to-all") for each in sends))
+
+
+def star_schedule(collective: Collective, n: int, centre: int, root: int = 0) -> Schedule:
+    """Return *collective* around *centre*, which receives whole buffers, adds them and sends back what each lacks."""
+    others = [r for r in range(n) if r != centre]
+    m = n if collective in ("reduce-scatter", "all-gather") else 1
+    label = "gather"
+    local: tuple[Local, ...] = (Local(centre, (n + 1) * m),)
+    into = [Send(r, centre, 0, m, reduce=True) for r in others]
+    if collective == "all-gather":
+        into, local = [Send(r, centre, r) for r in others], ()
+    elif collective == "broadcast":
+        label, into, local = "push", [Send(root, centre, 0)] if root != centre else [], ()
+    back_label = {"reduce": "return", "reduce-scatter": "scatter"}.get(collective, "broadcast")
+    if collective == "reduce-scatter":
+        back = [Send(centre, r, r) for r in others]
+    elif collective == "all-gather":
+        back = [Send(centre, r, (r + 1) % n, n - 1) for r in others]
+    else:
+        to = {"reduce": [root], "broadcast": [r for r in others if r != root]}.get(collective, others)
+        back = [Send(centre, r, 0) for r in to if r != centre]
+    rounds = Round(tuple(into), label=label, local=local), Round(tuple(back), label=back_label)
+    return Schedule(n, m, tuple(each for each in rounds if each.sends))
+
+
+def push_pull(n: int, owners: Sequence[int]) -> Schedule:
+    """Return the all-reduce in which owner *j*, a rank or helper, adds n shards of chunk j in one pass of memory."""
+    pushes = tuple(Send(r, o, j, reduce=True) for j, o in enumerate(owners) for r in range(n) if r != o)
+    pulls = tuple(Send(o, r, j) for j, o in enumerate(owners) for r in range(n) if r != o)
+    local = tuple(Local(owner, (n + 1) * count) for owner, count in Counter(owners).items())
+    return Schedule(n, len(owners), (Round(pushes, label="push", local=local), Round(pulls, label="pull")))
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The ranks ``members`` that exchange data, a power of two; ``folded`` has others as (rank, the member for it).
+
+    Member j ends up with the chunks from ``bounds[j]`` up to ``bounds[j + 1]``.
+    """
+
+    members: tuple[int, ...]
+    bounds: tuple[int, ...]
+    folded: tuple[tuple[int, int], ...]
+
+    @property
+    def distances(self) -> list[int]:
+        return [1 << bit for bit in range(len(self.members).bit_length() - 1)]
+
+    def paired(self, label: str, far: int, *, reduce: bool) -> Round:
+        """Return the round in which members *far* apart exchange what one of both ends up with."""
+        ends = ((j, j ^ far) for j in range(len(self.members)))
+        owned = ((j, k, (k if reduce else j) // far * far) for j, k in ends)
+        return Round(tuple(self.send(j, k, low, far, reduce=reduce) for j, k, low in owned), label=label)
+
+    def along(self, label: str, far: int, *, down: bool) -> Round:
+        """Return a round of a binomial tree: each subtree's data go from its parent (*down*), or to it."""
+        ends = ((j, j + far) for j in range(0, len(self.members), 2 * far))
+        sends = (self.send(*((j, k) if down else (k, j)), k, far, reduce=False) for j, k in ends)
+        return Round(tuple(sends), label=label)
+
+    def send(self, src: int, dst: int, low: int, count: int, *, reduce: bool) -> Send:
+        """Return the send of the chunks of *count* members, starting with member *low*."""
+        first = self.bounds[low]
+        return Send(self.members[src], self.members[dst], first, self.bounds[low + count] - first, reduce=reduce)
+
+
+def _group(collective: Collective, n: int, *, whole: bool) -> _Group:
+    """Return the 2^p members that fit; 2i stands for each other rank 2i + 1; of a *whole*, all own the only chunk."""
+    rest = n - (1 << (n.bit_length() - 1))
+    members = tuple(range(0, 2 * rest, 2)) + tuple(range(2 * rest, n))
+    folded = tuple((2 * i + 1, 2 * i) for i in range(rest))
+    if whole:
+        return _Group(members, (0, 1), folded)
+    if collective in ("reduce-scatter", "all-gather"):  # rank i, or the member that stands for it, owns chunk i of n
+        return _Group(members, (*members, n), folded)
+    bits = len(members).bit_length() - 1  # one chunk per member, ordered so that the largest halves go to nearby ranks
+    turned = [int(format(j, f"0{bits}b")[::-1], 2) if bits else 0 for j in range(len(members))]
+    return _Group(tuple(members[j] for j in turned), tuple(range(len(members) + 1)), folded)
+
+
+def halving_doubling_schedule(collective: Collective, n: int, root: int = 0, *, whole: bool = False) -> Schedule:
+    """Return *collective* by halving and doubling, an all-reduce of *whole* buffers by recursive doubling.
+
+    An all-reduce is a reduce-scatter by halving and an all-gather by doubling (Rabenseifner's algorithm).  A broadcast
+    is a binomial scatter from *root* followed by the all-gather, a reduce the reduce-scatter followed by a binomial
+    gather on *root*; each takes 2 lg n L + 2(n-1)/n S/B if n is a power of two, and one more round of S otherwise.
+    After a reduce-scatter rank i holds chunk i, and in an all-gather it sends it.
+    """
+    group = _group(collective, n, whole=whole)
+    if whole:
+        pairs = [[(rank, group.members[j ^ far]) for j, rank in enumerate(group.members)] for far in group.distances]
+        rounds = [Round(tuple(Send(a, b, 0, reduce=True) for a, b in each), label="exchange") for each in pairs]
+    elif collective == "broadcast":
+        rounds = [group.along("scatter", far, down=True) for far in reversed(group.distances)]
+    elif collective == "all-gather":
+        rounds = [Round(tuple(Send(rank, member, rank) for rank, member in group.folded), label="fold")]
+    else:
+        rounds = [group.paired("reduce-scatter", far, reduce=True) for far in reversed(group.distances)]
+    if collective in ("all-reduce", "reduce-scatter", "reduce"):  # folded ranks hand over their whole buffers
+        fold = tuple(Send(rank, member, 0, group.bounds[-1], reduce=True) for rank, member in group.folded)
+        rounds.insert(0, Round(fold, label="fold"))
+    if collective == "reduce":
+        rounds += [group.along("gather", far, down=False) for far in group.distances]
+    elif collective != "reduce-scatter" and not whole:
+        rounds += [group.paired("all-gather", far, reduce=False) for far in group.distances]
+    if collective == "reduce-scatter":
+        back = [Send(member, rank, rank) for rank, member in group.folded]
+    elif collective == "all-gather":
+        back = [Send(member, rank, (rank + 1) % n, n - 1) for rank, member in group.folded]
+    else:
+        ends = group.folded if collective != "reduce" else ()
+        back = [Send(member, rank, 0, group.bounds[-1]) for rank, member in ends]
+    rounds.append(Round(tuple(back), label="unfold"))
+    return _turned(Schedule(n, group.bounds[-1], tuple(each for each in rounds if each.sends)), root)
+
+
+def _turned(schedule: Schedule, root: int) -> Schedule:
+    """Return *schedule* rotated so that *root* takes the place of rank 0."""
+    n = schedule.n_ranks
+    if root % n == 0:
+        return schedule
+
+    def turned(sends: tuple[Send, ...]) -> tuple[Send, ...]:
+        return tuple(replace(send, src=(send.src + root) % n, dst=(send.dst + root) % n) for send in sends)
+
+    return replace(schedule, rounds=tuple(replace(step, sends=turned(step.sends)) for step in schedule.rounds))
