@@ -263,8 +263,8 @@ class GroupSpec(Strict):
     nodes: int = told("How many", 1, ge=1, le=MAX_NODES)
     fabric: str | None = told("Link part between each NIC and the network; left out: the cluster's", None)
     uplink: str | None = told(
-        "Link part that joins a network of the group's own, another rack's or site's, to that of the cluster; left out: its "
-        "NICs are on the cluster's",
+        "Link part that joins a network of the group's own, another rack's or site's, to that of the cluster; "
+        "left out: its NICs are on the cluster's",
         None,
     )
 
