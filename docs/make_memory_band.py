@@ -29,11 +29,9 @@ from simulator.errors import SimulationError
 from simulator.questions.step import StepQuestion
 from simulator.step.memory import MemoryNeed
 from validate.kinds import KINDS
-from validate.kinds.kind import read_measurements
-from validate.kinds.row import every_row
-from validate.tables.conventions import PUBLISHED, read_conventions
+from validate.kinds.kind import every_row, read_measurements
 from validate.tables.names import RowNames
-from validate.tables.table import made_complete, read_table
+from validate.tables.table import PUBLISHED, made_complete, read_conventions, read_table
 
 OUT = Path(__file__).parents[1] / "simulator" / "bands" / "memory.json"
 _STATED = re.compile(r"\bmem(?:ory)? (\d+) ?G")

@@ -10,7 +10,7 @@ from typer.main import get_command
 
 from simulator.cli import COMMANDS, LISTS, _app
 from simulator.cli.written import GROUPS
-from validate.cli.app import app as validate_app
+from validate.cli import app as validate_app
 
 PAGE = Path(__file__).resolve().parent / "options.md"
 _HEAD = """# Every option

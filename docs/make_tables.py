@@ -56,15 +56,14 @@ from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.step import StepQuestion
 from simulator.workload.network import Family
 from validate.blind.record import PROJECT, BlindErrors, read_record
-from validate.cli.app import app as validate_app
-from validate.constants.rows import calibrate_devices
+from validate.cli import app as validate_app
+from validate.constants.families import calibrate_devices
 from validate.kinds import COLLECTIVES, KINDS, OPERATORS, STEPS, Kind
-from validate.kinds.row import MeasuredRow
+from validate.kinds.kind import MeasuredRow
 from validate.score.scores import ScoreGroup, Scores
 from validate.score.scoring import Scoring, ScoringOptions
-from validate.tables.conventions import PUBLISHED, read_conventions
 from validate.tables.statistics import Errors, summarise
-from validate.tables.table import Table, made_complete, read_table
+from validate.tables.table import PUBLISHED, Table, made_complete, read_conventions, read_table
 
 ROOT = Path(__file__).resolve().parent.parent
 TRUST = ROOT / "simulator" / "results" / "trust.json"

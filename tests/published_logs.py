@@ -16,9 +16,8 @@ from tests.nccl_logs import as_log
 from validate.check.check import check_log
 from validate.importing.nccl_tests import NcclLog, read_nccl_tests
 from validate.tables.cells import nccl_of
-from validate.tables.conventions import PUBLISHED, conventions_of
 from validate.tables.names import MachineNames
-from validate.tables.table import added_cells, read_table
+from validate.tables.table import PUBLISHED, added_cells, conventions_of, read_table
 
 RUN = (
     *(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.console.run import run_app
-from validate.cli.app import app
+from validate.cli import app
 
 DATA = "aiconfigurator/systems/data"
 GEMM = "framework,version,device,op_name,kernel_source,gemm_dtype,m,n,k,latency"

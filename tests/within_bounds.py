@@ -18,7 +18,7 @@ from typing import Any
 from simulator.cli import run
 from simulator.console.run import run_app
 from tests.calls import CountedCalls
-from validate.cli.app import app
+from validate.cli import app
 
 
 def _resident_kilobytes(name: str) -> int:

@@ -22,7 +22,7 @@ pytest.importorskip("torch")
 pytest.importorskip("scipy")
 
 from simulator.console.run import run_app
-from validate.cli.app import app
+from validate.cli import app
 from validate.machine.measure import certificate
 from validate.machine.measure.certificate import CUT, PARTS
 

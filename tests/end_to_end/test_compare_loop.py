@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from simulator.console.run import run_app
-from validate.cli.app import app
+from validate.cli import app
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")

@@ -24,11 +24,11 @@ torch = pytest.importorskip("torch")
 from simulator.console.run import run_app  # noqa: E402
 from tests.clocked_cuda import ClockedBench, clocked_bench  # noqa: E402
 from tests.measured_folders import FACTS  # noqa: E402
-from validate.cli.app import app  # noqa: E402
+from validate.cli import app  # noqa: E402
 from validate.machine.measure import __main__ as measuring  # noqa: E402
 from validate.machine.measure import case, run, timing  # noqa: E402
 from validate.machine.measure.case import TimedRun  # noqa: E402
-from validate.machine.measure.cases import clocks, copies, memory, overlap, steps  # noqa: E402
+from validate.machine.measure.cases import clocks, copies, memory, steps  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -89,9 +89,9 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, count: int) -> Iter
     monkeypatch.setattr(timing, "Effort", effort)
     monkeypatch.setattr(steps, "make_step", a_step)
     monkeypatch.setattr(memory, "_GATHERED", 16 << 10)
-    monkeypatch.setattr(overlap, "_SIZES", (64 << 10, 16 << 10))
+    monkeypatch.setattr(copies, "_SIZES", (64 << 10, 16 << 10))
     for name in ("_SIDE", "_SMALL_SIDE", "_VECTOR", "_SMALL_VECTOR"):
-        monkeypatch.setattr(overlap, name, 16)
+        monkeypatch.setattr(copies, name, 16)
     for name in ("_SIDE", "_LEAST_SIDE", "_ELEMENTS"):
         monkeypatch.setattr(clocks, name, 16)
     monkeypatch.setattr(copies, "random_bytes", lambda size, *_, **__: torch.ones(size, dtype=torch.uint8))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from simulator.console.run import run_app
-from validate.cli.app import app
+from validate.cli import app
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch, pytest.mark.slow]

@@ -10,7 +10,7 @@ import pytest
 from simulator.console.run import run_app
 from tests.end_to_end.test_promises import run
 from tests.remembered import ROOT, remember_steps
-from validate.cli.app import app
+from validate.cli import app
 
 # Mean absolute error on systematic measurements, predicted from the data sheet and shared constants.
 _MEAN_OF_OPERATORS = {

@@ -47,7 +47,7 @@ def fault_of(words: list[str]) -> str:
     """Return the fault in how the command *words* ends; empty where there is none."""
     from simulator.cli import run as simulate
     from simulator.console.run import run_app
-    from validate.cli.app import app as validate
+    from validate.cli import app as validate
 
     out, err = io.StringIO(), io.StringIO()
     commands = {"simulator": simulate, "validate": lambda given: run_app(validate, "validate", given)}

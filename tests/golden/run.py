@@ -19,7 +19,7 @@ from unittest.mock import patch
 
 from simulator.cli import run
 from simulator.console.run import run_app
-from validate.cli.app import app
+from validate.cli import app
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parent.parent

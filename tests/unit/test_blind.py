@@ -15,7 +15,7 @@ import pytest
 from simulator.console.run import run_app
 from simulator.errors import InputError
 from validate.blind.record import PREDICTIONS, PROJECT, RECORD, opened_seal, read_record
-from validate.cli.app import app
+from validate.cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = """machine,n_gpus,collective,bytes,time_s,algbw_GBps,dataset,trust,note

@@ -12,9 +12,8 @@ pytest.importorskip("scipy")
 from simulator.questions.calibration import Calibration  # noqa: E402  after what they need
 from validate.constants.calibrate import fit_calibration  # noqa: E402
 from validate.constants.least import Prior, least_errors  # noqa: E402
-from validate.kinds.kind import RowQuestion  # noqa: E402
+from validate.kinds.kind import MeasuredRow, RowQuestion  # noqa: E402
 from validate.kinds.operators import read_operator  # noqa: E402
-from validate.kinds.row import MeasuredRow  # noqa: E402
 from validate.tables.names import RowNames  # noqa: E402
 
 PART = "p100-pcie-16gb"

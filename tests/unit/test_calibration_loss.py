@@ -11,9 +11,8 @@ pytest.importorskip("scipy")
 
 from validate.constants.calibrate import fit_calibration  # noqa: E402  after what they need
 from validate.constants.least import _soft, _student  # noqa: E402
-from validate.kinds.kind import RowQuestion  # noqa: E402
+from validate.kinds.kind import MeasuredRow, RowQuestion  # noqa: E402
 from validate.kinds.operators import read_operator  # noqa: E402
-from validate.kinds.row import MeasuredRow  # noqa: E402
 from validate.tables.names import RowNames  # noqa: E402
 
 PART = "p100-pcie-16gb"

@@ -15,7 +15,7 @@ from simulator.api.calibrations import load_calibration
 from simulator.console.run import run_app
 from simulator.workload.operators import Attention, Conv2d, MatMul
 from tests.published_wheels import DATA, products
-from validate.cli.app import app
+from validate.cli import app
 from validate.importing.kineto_operators import traced_rows
 from validate.kinds import OPERATORS
 from validate.kinds.operators import read_operator

@@ -8,9 +8,9 @@ pytest.importorskip("scipy")
 
 from simulator.questions.calibration import Calibration
 from validate.constants.calibrate import fit_neighbours
-from validate.constants.rows import calibrating_rows
+from validate.constants.families import calibrating_rows
+from validate.kinds.kind import MeasuredRow
 from validate.kinds.operators import read_operator
-from validate.kinds.row import MeasuredRow
 from validate.tables.names import RowNames
 
 PART = "b200"  # a board that exceeds its power for milliseconds

@@ -19,7 +19,7 @@ from simulator.console.run import run_app
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Where
 from tests import measured_folders as folders
-from validate.cli.app import app
+from validate.cli import app
 from validate.constants.design import MeasurableOperator, chosen
 from validate.machine.measure.certificate import PARTS
 

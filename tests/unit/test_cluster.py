@@ -19,7 +19,7 @@ from simulator.console.run import run_app
 from simulator.console.style import Style
 from simulator.errors import InputError, MissingDependency
 from simulator.topology.load import load_topology, topology_from_text
-from validate.cli.app import app
+from validate.cli import app
 from validate.machine.cluster import network as left
 from validate.machine.cluster import network as rights
 from validate.machine.cluster.cases import (

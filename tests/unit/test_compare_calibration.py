@@ -31,7 +31,7 @@ from simulator.training.worker import Worker
 from simulator.workload.zoo.registry import build_network
 from tests.asked import alone_on
 from tests.measured_folders import DEVICE, PART, TOPOLOGY, constant, operators, scattered, steps, timed, write
-from validate.cli.app import app
+from validate.cli import app
 from validate.compare.calibrating import FolderDevice, host_seconds, judge_by, judge_within, question, scale_of_steps
 from validate.compare.comparison import ComparisonOptions, compared
 from validate.compare.folder import read_folder

@@ -10,8 +10,8 @@ from simulator.console.run import run_app
 from simulator.devices.gpu.generation import MAKERS
 from simulator.topology.catalogue import builtin_topologies, load_part, part_names
 from tests.measured_folders import ENVIRONMENT, FACTS, constant, operators, timed, write
-from validate.cli.app import app
-from validate.compare.places import another_host, unlike_part
+from validate.cli import app
+from validate.compare.comparison import another_host, unlike_part
 from validate.machine.checks import busy, load_notes
 
 CPU = {"device": "amd-epyc", "cpu": {"logical_cores": 2, "torch_threads": 2}}

@@ -20,11 +20,10 @@ from tests.measured_folders import (
     timed,
     write,
 )
-from validate.cli.app import app
+from validate.cli import app
 from validate.compare.classes import class_errors, find_outliers
-from validate.compare.comparison import ComparisonOptions, compared
+from validate.compare.comparison import ComparisonOptions, compared, part_by_facts, topology_with
 from validate.compare.folder import VALUES, key_of, read_folder, row_name
-from validate.compare.places import part_by_facts, topology_with
 from validate.kinds import OPERATORS, STEPS
 from validate.machine.measure.timing import median_interval
 from validate.score import scoring

@@ -12,7 +12,7 @@ import pytest
 from reports.compare import errors_figure, staircases
 from simulator.console.run import run_app
 from tests.measured_folders import ENVIRONMENT, bandwidths, constant, operators, scattered, steps, timed, write
-from validate.cli.app import app
+from validate.cli import app
 from validate.compare.comparison import ComparisonOptions, compared
 from validate.compare.folder import read_folder
 from validate.compare.report import comparison_document, comparison_page

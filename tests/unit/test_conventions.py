@@ -10,11 +10,10 @@ import pytest
 
 from simulator.console.run import run_app
 from simulator.errors import InputError
-from validate.cli.app import app
+from validate.cli import app
 from validate.kinds import KINDS
 from validate.kinds.kind import read_measurements
-from validate.tables.conventions import PUBLISHED, read_conventions
-from validate.tables.table import is_incomplete
+from validate.tables.table import PUBLISHED, is_incomplete, read_conventions
 
 TABLE = """machine,model,framework,dtype,batch_per_gpu,step_time_s,dataset,note
 p3.2xlarge,resnet18,pytorch,fp16,32,0.1,lab,"vp 4, warm"

@@ -25,9 +25,8 @@ from simulator.workload.operators import Conv2d, Convolution
 from simulator.workload.precision import Precision
 from simulator.workload.zoo.registry import build_network
 from tests.devices import find_gpu
-from validate.constants.families import FAMILIES
+from validate.constants.families import FAMILIES, read_rows
 from validate.constants.fit import rows_of
-from validate.constants.rows import read_rows
 from validate.tables.names import RowNames
 
 CONVOLUTION = DEFAULT(ConvolutionCosts)

@@ -19,9 +19,8 @@ from simulator.topology.parts import CpuPart
 from validate.kinds.operators import read_operator
 from validate.kinds.steps import STEPS
 from validate.tables.cells import NotScored
-from validate.tables.conventions import PUBLISHED, read_conventions
 from validate.tables.names import RowNames
-from validate.tables.table import Table, made_complete, read_table
+from validate.tables.table import PUBLISHED, Table, made_complete, read_conventions, read_table
 
 pytestmark = pytest.mark.corpus
 MACHINES = ("cpu-i7-3820", "cpu-2xe5-2630v3")

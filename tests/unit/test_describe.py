@@ -15,7 +15,6 @@ from simulator.workload.zoo.registry import build_network
 from tests.asked import alone_on
 from validate.cli import main
 from validate.cli.describe import draft_of
-from validate.machine.describe.cpu_part import architecture, flop_per_cycle, nearest_cpu, vector_bits
 from validate.machine.describe.driver import (
     Card,
     ask_driver,
@@ -24,7 +23,14 @@ from validate.machine.describe.driver import (
     pcie_part,
 )
 from validate.machine.describe.placement import parse_topo, place_gpus
-from validate.machine.describe.processor import CacheFacts, Processor
+from validate.machine.describe.processor import (
+    CacheFacts,
+    Processor,
+    architecture,
+    flop_per_cycle,
+    nearest_cpu,
+    vector_bits,
+)
 from validate.machine.measure.host import slug
 from validate.tables.names import find_cpu
 

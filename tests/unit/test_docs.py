@@ -27,7 +27,7 @@ from simulator.topology.yaml_source import parse_yaml
 from tests.asked import exchange_on
 from tests.remembered import AGAIN, tables
 from tests.without_advice import without_advice
-from validate.cli.app import app as validate_app
+from validate.cli import app as validate_app
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("answered_once")]
 

@@ -12,7 +12,7 @@ import pytest
 from simulator.results.step_confidence import Trust
 from tests.remembered import AGAIN, Remembering, tables
 from validate.kinds import OPERATORS, Kind
-from validate.kinds.row import MeasuredRow
+from validate.kinds.kind import MeasuredRow
 from validate.score.scores import Scores
 from validate.score.scoring import Scoring, ScoringOptions
 from validate.tables.statistics import Errors

@@ -16,7 +16,7 @@ from tests.nccl_logs import as_log
 from tests.unit.test_docs import DOCUMENTS, ROOT, commands, tables
 from tests.unit.test_dumps import LISTED, LOG, LSPCI, NCCL_XML, NV12
 from tests.unit.test_trace import document, two_steps
-from validate.cli.app import app
+from validate.cli import app
 
 pytest.importorskip("scipy")
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ import pytest
 from typer.main import get_command
 
 from simulator.cli import COMMANDS
-from validate.cli.app import app
+from validate.cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
 OF_ACCURACY = ("README.md", "docs/accuracy.md")

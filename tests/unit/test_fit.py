@@ -15,13 +15,12 @@ import simulator.constants
 import validate.constants.fit
 from simulator.console.run import run_app
 from simulator.constants import DEFAULT, Constants, constants_file, constants_path
+from validate.cli import app
 from validate.cli import fit as command
-from validate.cli.app import app
-from validate.constants.families import FAMILIES, Family, FitStage, Term
+from validate.constants.families import FAMILIES, Family, FitStage, Term, read_rows
 from validate.constants.fit import counts, fit_errors, fit_family, rows_of
 from validate.constants.least import Prior
-from validate.constants.rows import read_rows
-from validate.kinds.row import MeasuredRow
+from validate.kinds.kind import MeasuredRow
 from validate.tables.names import RowNames
 
 pytestmark = pytest.mark.slow

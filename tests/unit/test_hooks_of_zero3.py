@@ -12,7 +12,7 @@ from simulator.questions.options import Recompute, StepOptions
 from simulator.step.issue import launches_of
 from simulator.workload.zoo.registry import build_network
 from validate.kinds import STEPS
-from validate.tables.conventions import filled
+from validate.tables.table import filled
 
 DEVICE = Places(load_machine("dgx-a100-80gb")).find().device
 PLAIN = StepOptions(precision="master-bf16", optimizer="adam", fused_optimizer=True)

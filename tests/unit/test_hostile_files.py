@@ -20,7 +20,7 @@ from simulator.launch.shell import commands_of
 from simulator.topology.yaml_source import read_json
 from simulator.workload.hugging_face import read_config
 from tests.calls import at_most_calls
-from validate.cli.app import app as validate
+from validate.cli import app as validate
 from validate.importing.kineto import read_trace
 
 # -- scripts -------------------------------------------------------------------------------

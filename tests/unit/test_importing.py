@@ -26,7 +26,7 @@ from tests.published_wheels import (
     unpacked,
     wheel,
 )
-from validate.cli.app import app
+from validate.cli import app
 from validate.importing.aiconfigurator import release
 from validate.importing.formats import is_cold
 from validate.kinds import COLLECTIVES, OPERATORS, Kind

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from simulator.console.run import run_app
 from tests.published_wheels import ATTENTION, GEMM, NCCL, content, good_files, products, run_import, wheel
-from validate.cli.app import app
+from validate.cli import app
 
 pytestmark = pytest.mark.slow
 

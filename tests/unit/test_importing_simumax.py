@@ -11,7 +11,7 @@ import pytest
 
 from simulator.console.run import run_app
 from simulator.workload.operators import Attention, GroupedLinear, MatMul
-from validate.cli.app import app
+from validate.cli import app
 from validate.kinds import OPERATORS
 from validate.tables.names import RowNames
 

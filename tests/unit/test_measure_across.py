@@ -25,9 +25,9 @@ from validate.kinds.steps import read_step  # noqa: E402
 from validate.machine.measure.built.description import DescriptionFile, read_description  # noqa: E402
 from validate.machine.measure.built.module import build_module  # noqa: E402
 from validate.machine.measure.case import Unavailable  # noqa: E402
-from validate.machine.measure.cases.asked import read_asked  # noqa: E402
 from validate.machine.measure.cases.step_shapes import MeasuredStep  # noqa: E402
 from validate.machine.measure.cases.stepping import Stepper, _blocks, across  # noqa: E402
+from validate.machine.measure.cases.steps import read_asked  # noqa: E402
 from validate.machine.measure.ranks import RankProcesses  # noqa: E402
 from validate.tables.cells import NotScored  # noqa: E402
 from validate.tables.names import DeviceNames, MachineNames, RowNames  # noqa: E402

@@ -15,10 +15,13 @@ pytestmark = pytest.mark.torch
 
 from validate.machine.measure import bench as benches  # noqa: E402  needs torch
 from validate.machine.measure import run as runs  # noqa: E402
-from validate.machine.measure.bench import QueuedStopwatch, recorded  # noqa: E402
+from validate.machine.measure.bench import (  # noqa: E402
+    QueuedStopwatch,
+    Readings,
+    recorded,
+)
 from validate.machine.measure.case import Case, TimedWork  # noqa: E402
 from validate.machine.measure.host import slug  # noqa: E402
-from validate.machine.measure.sensors import Readings  # noqa: E402
 from validate.machine.measure.timing import Effort, Interval, time_call  # noqa: E402
 from validate.tables.cells import nccl_of  # noqa: E402
 

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from tests.clocked_cuda import ClockedBench, clocked_bench  # noqa: E402
 from validate.machine.measure import run  # noqa: E402
 from validate.machine.measure.case import Unavailable  # noqa: E402
-from validate.machine.measure.cases import chase, copies, memory, overlap  # noqa: E402
+from validate.machine.measure.cases import copies, memory  # noqa: E402
 from validate.machine.measure.table import COLUMNS  # noqa: E402
 from validate.machine.measure.timing import Effort  # noqa: E402
 
@@ -29,9 +29,9 @@ def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ClockedBench:
     monkeypatch.setattr(run, "open_bench", lambda device, scratch: small)
     monkeypatch.setattr(run, "environment", lambda bench: {"device": bench.name})
     monkeypatch.setattr(memory, "_GATHERED", 16 << 10)
-    monkeypatch.setattr(overlap, "_SIZES", (64 << 10, 16 << 10))
+    monkeypatch.setattr(copies, "_SIZES", (64 << 10, 16 << 10))
     for name in ("_SIDE", "_SMALL_SIDE", "_VECTOR", "_SMALL_VECTOR"):
-        monkeypatch.setattr(overlap, name, 16)
+        monkeypatch.setattr(copies, name, 16)
     return small
 
 
@@ -47,7 +47,7 @@ def test_rows_fit_their_tables_and_a_second_run_finds_them_there(
     def no_kernel(device: str) -> Any:
         raise Unavailable("no libnvrtc.so.12")
 
-    monkeypatch.setattr(chase, "_kernel", no_kernel)
+    monkeypatch.setattr(memory, "_kernel", no_kernel)
     monkeypatch.setattr(copies, "random_bytes", lambda size, *_, **__: torch.ones(size, dtype=torch.uint8))
     out = tmp_path / "out"
     said: list[str] = []

@@ -14,9 +14,12 @@ import pytest
 torch = pytest.importorskip("torch")
 from tests.clocked_cuda import ClockedBench, clocked_bench, clocked_gpus  # noqa: E402
 from validate.machine.measure import bench as benches  # noqa: E402
-from validate.machine.measure.bench import Bench, GraphStopwatch  # noqa: E402
+from validate.machine.measure.bench import (  # noqa: E402
+    Bench,
+    GraphStopwatch,
+    Sensors,
+)
 from validate.machine.measure.cases import launch  # noqa: E402
-from validate.machine.measure.sensors import Sensors  # noqa: E402
 from validate.machine.measure.timing import median_interval  # noqa: E402
 
 pytestmark = pytest.mark.torch

@@ -15,7 +15,7 @@ from tests.clocked_cuda import clocked_bench  # noqa: E402
 from validate.machine.measure import bench as benches  # noqa: E402
 from validate.machine.measure.bench import Bench  # noqa: E402
 from validate.machine.measure.case import Unavailable  # noqa: E402
-from validate.machine.measure.cases import chase, memory  # noqa: E402
+from validate.machine.measure.cases import memory  # noqa: E402
 from validate.machine.measure.timing import median_interval  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -88,7 +88,7 @@ def test_threads_are_as_before_even_where_a_call_fails() -> None:
 
 @pytest.mark.parametrize("lines", [1, 2, 3, 64, 1000])
 def test_the_walk_visits_every_line_before_it_comes_back(lines: int) -> None:
-    words = chase.cycle(lines, 64, torch.device("cpu"))
+    words = memory.cycle(lines, 64, torch.device("cpu"))
     first = place = words.data_ptr()
     seen = set()
     for _ in range(lines):
@@ -101,8 +101,8 @@ def test_the_walk_visits_every_line_before_it_comes_back(lines: int) -> None:
 
 @needs_compiler
 def test_the_compiled_walk_takes_as_many_steps_as_it_says() -> None:
-    library = chase._library()
-    words = chase.cycle(64, 64, torch.device("cpu"))
+    library = memory._library()
+    words = memory.cycle(64, 64, torch.device("cpu"))
     first = words.data_ptr()
     place = first
     for _ in range(24):
@@ -110,12 +110,12 @@ def test_the_compiled_walk_takes_as_many_steps_as_it_says() -> None:
     assert library.chase(first, 24) == place
     assert library.chase(first, 64) == first
     assert library.spin(5, 3, 8) == 5  # XOR with the same value an even number of times changes nothing
-    assert 0.2e9 < chase._clock(library) < 8e9
+    assert 0.2e9 < memory._clock(library) < 8e9
 
 
 @needs_compiler
 def test_a_walk_on_the_cpu_tells_latency_and_clock(bench: Bench) -> None:
-    work = chase._on_cpu(16 << 10, bench)
+    work = memory._on_cpu(16 << 10, bench)
     assert bench.stopwatch().sample(work.call, 1) > 0
     found = _figures(work)
     assert found["latency_s"] == pytest.approx(1e-3 / 16384)
@@ -125,10 +125,10 @@ def test_a_walk_on_the_cpu_tells_latency_and_clock(bench: Bench) -> None:
 def test_without_a_compiler_the_walk_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(Unavailable, match="no C compiler"):
-        chase._library.__wrapped__()
+        memory._library.__wrapped__()
     monkeypatch.setattr(shutil, "which", lambda name: "/nowhere/cc")
     with pytest.raises(Unavailable, match="cc could not be run"):
-        chase._library.__wrapped__()
+        memory._library.__wrapped__()
 
 
 class _FakeKernel:
@@ -145,9 +145,9 @@ class _FakeKernel:
 
 def test_a_walk_on_a_gpu_is_timed_by_its_own_clocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = clocked_bench(monkeypatch, tmp_path)
-    monkeypatch.setattr(chase, "_kernel", lambda device: _FakeKernel())
-    monkeypatch.setattr(chase, "_STEPS", 64)
-    work = chase._on_gpu(16 << 10, bench)
+    monkeypatch.setattr(memory, "_kernel", lambda device: _FakeKernel())
+    monkeypatch.setattr(memory, "_STEPS", 64)
+    work = memory._on_gpu(16 << 10, bench)
     assert work.watch is not None
     assert work.watch.sample(work.call, 3) == pytest.approx(3 * 64 * 20e-9)
     assert work.watch.sample(work.call, 1) == pytest.approx(64 * 20e-9)  # the counters start from zero again
@@ -198,10 +198,10 @@ class _FakeNvrtc:
 
 def test_a_kernel_is_compiled_for_the_gpu_at_hand_or_its_log_is_told() -> None:
     good, bad = _FakeNvrtc(0), _FakeNvrtc(6)
-    assert chase.compile_binary(good, "source", "sm_90") == b"\x7fELF"
+    assert memory.compile_binary(good, "source", "sm_90") == b"\x7fELF"
     assert good.options == [b"--gpu-architecture=sm_90"]
     with pytest.raises(Unavailable, match="does not compile for sm_90: error: no"):
-        chase.compile_binary(bad, "source", "sm_90")
+        memory.compile_binary(bad, "source", "sm_90")
     assert good.destroyed == bad.destroyed == 1
 
 
@@ -214,7 +214,7 @@ def test_nvrtc_is_found_in_wheels_of_both_layouts(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     for major, (library, _) in names.items():
-        assert chase._packaged(major, [tmp_path, tmp_path / "absent"]) == [str(tmp_path / library)]
+        assert memory._packaged(major, [tmp_path, tmp_path / "absent"]) == [str(tmp_path / library)]
 
 
 def test_torch_s_own_nvrtc_comes_before_some_toolkit_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,11 +229,11 @@ def test_torch_s_own_nvrtc_comes_before_some_toolkit_s(tmp_path: Path, monkeypat
             raise OSError(name)
         return name
 
-    monkeypatch.setattr(chase.ctypes, "CDLL", load)
-    monkeypatch.setattr(chase.sys, "path", [str(tmp_path)])
+    monkeypatch.setattr(memory.ctypes, "CDLL", load)
+    monkeypatch.setattr(memory.sys, "path", [str(tmp_path)])
     monkeypatch.setattr(torch.version, "cuda", "13.0")
-    assert chase.find_nvrtc() == str(bundled)
+    assert memory.find_nvrtc() == str(bundled)
     known.add("libnvrtc.so.13")
-    assert chase.find_nvrtc() == "libnvrtc.so.13"
+    assert memory.find_nvrtc() == "libnvrtc.so.13"
     known -= {str(bundled), "libnvrtc.so.13"}
-    assert chase.find_nvrtc() == "libnvrtc.so"
+    assert memory.find_nvrtc() == "libnvrtc.so"

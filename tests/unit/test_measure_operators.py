@@ -99,7 +99,7 @@ def test_all_groups_have_a_module(cpu_bench: benches.Bench) -> None:
 
 
 def test_sensors_that_are_not_there_say_nothing() -> None:
-    from validate.machine.measure.sensors import Readings, Sensors
+    from validate.machine.measure.bench import Readings, Sensors
 
     sensors = Sensors("")
     sensors.look()

@@ -15,7 +15,7 @@ from simulator.questions.words import parse_question  # noqa: E402
 from tests.clocked_cuda import clocked_bench  # noqa: E402
 from validate.machine.measure.bench import Bench  # noqa: E402
 from validate.machine.measure.case import Unavailable, cases_of  # noqa: E402
-from validate.machine.measure.cases import overlap  # noqa: E402
+from validate.machine.measure.cases import copies as copy_cases  # noqa: E402
 from validate.machine.measure.timing import median_interval  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -27,17 +27,17 @@ def test_a_cpu_says_at_once_that_it_has_none(tmp_path: Path) -> None:
 
 
 def test_the_work_is_repeated_to_last_as_long_as_the_copy() -> None:
-    assert overlap._repeats(10e-3, 1e-3) == 10
-    assert overlap._repeats(1e-6, 1e-3) == 1
-    assert overlap._repeats(1.0, 1e-9) == overlap._MOST_REPEATS
+    assert copy_cases._repeats(10e-3, 1e-3) == 10
+    assert copy_cases._repeats(1e-6, 1e-3) == 1
+    assert copy_cases._repeats(1.0, 1e-9) == copy_cases._MOST_REPEATS
 
 
 def test_each_case_has_the_work_the_copy_and_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overlap, "_SIZES", (1 << 20, 64 << 10))
+    monkeypatch.setattr(copy_cases, "_SIZES", (1 << 20, 64 << 10))
     for name, value in (("_SIDE", 32), ("_SMALL_SIDE", 16), ("_VECTOR", 1024), ("_SMALL_VECTOR", 256)):
-        monkeypatch.setattr(overlap, name, value)
+        monkeypatch.setattr(copy_cases, name, value)
     bench = clocked_bench(monkeypatch, tmp_path)
-    cases = list(overlap.cases(bench))
+    cases = list(copy_cases.overlap_cases(bench))
     keys = [tuple(case.columns.items()) for case in cases]
     assert len(set(keys)) == len(keys)
     notes = [str(case.columns["note"]) for case in cases if case.columns["bytes"] == 1 << 20]
@@ -58,14 +58,14 @@ def test_each_case_has_the_work_the_copy_and_both(tmp_path: Path, monkeypatch: p
         assert rate == (pytest.approx(int(case.columns["bytes"]) / 1e6) if copies else None)
 
 
-@pytest.mark.parametrize("work", list(overlap._WORK))
+@pytest.mark.parametrize("work", list(copy_cases._WORK))
 def test_work_is_on_numbers_by_chance(work: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_SIDE", "_SMALL_SIDE", "_VECTOR", "_SMALL_VECTOR"):
-        monkeypatch.setattr(overlap, name, 64)
+        monkeypatch.setattr(copy_cases, name, 64)
     given: list[Any] = []
     for function in ("mm", "add"):
         monkeypatch.setattr(torch, function, lambda a, b, out: given.extend((a, b)))
-    overlap._WORK[work](64, clocked_bench(monkeypatch, tmp_path))[0]()
+    copy_cases._WORK[work](64, clocked_bench(monkeypatch, tmp_path))[0]()
     assert all(len(x.unique()) > 16 for x in given)
     assert len(given) == 2
 
@@ -73,11 +73,11 @@ def test_work_is_on_numbers_by_chance(work: str, tmp_path: Path, monkeypatch: py
 def test_what_runs_beside_a_copy_is_in_its_row_and_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A continued run repeats the work as often as the existing rows."""
     for name in ("_SIDE", "_SMALL_SIDE", "_VECTOR", "_SMALL_VECTOR"):
-        monkeypatch.setattr(overlap, name, 64)
-    monkeypatch.setattr(overlap, "_SIZES", (1 << 16, 1 << 12))
+        monkeypatch.setattr(copy_cases, name, 64)
+    monkeypatch.setattr(copy_cases, "_SIZES", (1 << 16, 1 << 12))
     bench = clocked_bench(monkeypatch, tmp_path)
-    monkeypatch.setattr(overlap, "_repeats", lambda copy_s, work_s: 7)
-    alone, copy, both = itertools.islice(overlap.cases(bench), 3)
+    monkeypatch.setattr(copy_cases, "_repeats", lambda copy_s, work_s: 7)
+    alone, copy, both = itertools.islice(copy_cases.overlap_cases(bench), 3)
     alone.known({"repeats": "5"})
     for case in (both, copy):
         figures = case.build(bench).figures
@@ -93,8 +93,8 @@ def test_what_runs_beside_a_copy_is_in_its_row_and_taken_over(tmp_path: Path, mo
 def test_both_does_what_each_does_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = clocked_bench(monkeypatch, tmp_path)
     done: list[str] = []
-    monkeypatch.setitem(overlap._WORK, "counted", lambda size, bench: (lambda: done.append("work"), "op"))
-    counted = overlap._build(4096, "counted", True, "both", {"repeats": 7}, bench)
+    monkeypatch.setitem(copy_cases._WORK, "counted", lambda size, bench: (lambda: done.append("work"), "op"))
+    counted = copy_cases._build(4096, "counted", True, "both", {"repeats": 7}, bench)
     done.clear()
     counted.call(0)
     assert done == ["work"] * 7

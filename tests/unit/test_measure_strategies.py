@@ -19,10 +19,13 @@ from tests.clocked_cuda import clocked_gpus  # noqa: E402
 from validate.cli.asking import ask_exchanges, exchanges_of, is_exchange, write_exchanges  # noqa: E402
 from validate.machine.measure.bench import Bench  # noqa: E402
 from validate.machine.measure.case import EXCHANGES, SCALING, Case, Unavailable, usual_groups  # noqa: E402
-from validate.machine.measure.cases.strategies import cases  # noqa: E402
-from validate.machine.measure.duration import bucket_bytes  # noqa: E402
+from validate.machine.measure.cases.collectives import strategy_cases  # noqa: E402
 from validate.machine.measure.exchange import OverDevices  # noqa: E402
-from validate.machine.measure.timing import Effort, time_call  # noqa: E402
+from validate.machine.measure.timing import (  # noqa: E402
+    Effort,
+    bucket_bytes,
+    time_call,
+)
 
 pytestmark = pytest.mark.torch
 
@@ -39,7 +42,7 @@ def question(strategy: str, collective: Any = "all-reduce", nodes: int | None = 
 
 def asked(folder: Path, *questions: CollectiveQuestion) -> list[Case]:
     write_exchanges(folder, exchanges_of(SESSION, questions))
-    return list(cases(Bench(torch.device("cuda", 0), "clocked", 1 << 30, 1 << 20, folder)))
+    return list(strategy_cases(Bench(torch.device("cuda", 0), "clocked", 1 << 30, 1 << 20, folder)))
 
 
 # -- cases -----------------------------------------------------------------------------
@@ -88,10 +91,10 @@ def test_what_this_machine_cannot_do_is_said(monkeypatch, tmp_path):
         with pytest.raises(Unavailable, match=words):
             case.build(bench)
     with pytest.raises(Unavailable, match="names one GPU"):
-        next(cases(replace(bench, alone=True)))
+        next(strategy_cases(replace(bench, alone=True)))
     (tmp_path / EXCHANGES).write_text("{}")
     with pytest.raises(Unavailable, match="holds no exchanges"):
-        next(cases(bench))
+        next(strategy_cases(bench))
 
 
 def test_what_gathers_needs_room_for_all_that_arrives(monkeypatch, tmp_path):

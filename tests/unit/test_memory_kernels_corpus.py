@@ -11,10 +11,9 @@ import pytest
 from simulator.constants import DEFAULT, Constants
 from simulator.devices.gpu.memory import MemoryCosts, StreamingCosts
 from simulator.devices.gpu.rowwise import RowwiseCosts
-from validate.constants.families import FAMILIES
+from validate.constants.families import FAMILIES, read_rows
 from validate.constants.fit import fit_errors, fit_family, rows_of
-from validate.constants.rows import read_rows
-from validate.kinds.row import MeasuredRow
+from validate.kinds.kind import MeasuredRow
 from validate.kinds.timing import TimingCosts
 from validate.tables.names import RowNames
 

@@ -15,11 +15,10 @@ from simulator.questions.step import StepQuestion
 from simulator.workload.zoo import registry
 from simulator.workload.zoo.registry import build_network, find_entry, network_names
 from validate.kinds import STEPS
-from validate.tables.conventions import PUBLISHED as PUBLISHED_TABLES
-from validate.tables.conventions import read_conventions
 from validate.tables.csv_text import csv_bytes, read_records
 from validate.tables.names import RowNames
-from validate.tables.table import made_complete, tabulate
+from validate.tables.table import PUBLISHED as PUBLISHED_TABLES
+from validate.tables.table import made_complete, read_conventions, tabulate
 
 # What publications say, by source.  A figure counts to its last digit: 1.7B is 1.65 to 1.75 billion.
 PUBLISHED = {

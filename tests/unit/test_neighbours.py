@@ -23,7 +23,7 @@ from simulator.questions.single import OperatorQuestion
 from simulator.questions.where import Where
 from simulator.workload.kernels import Gemm, Kernel, Rowwise, Streaming
 from simulator.workload.operators import Conv2d, Convolution, FusedAttention, Gather, Pooling, Recurrence, Softmax
-from validate.cli.app import app
+from validate.cli import app
 
 KERNEL = Rowwise("softmax", 4096, 1024, "fp32")
 KERNELS: tuple[Kernel, ...] = (

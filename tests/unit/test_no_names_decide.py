@@ -17,11 +17,9 @@ import yaml
 
 from simulator.records import replace
 from validate.kinds import KINDS
-from validate.kinds.kind import Kind, read_measurements
-from validate.kinds.row import every_row
-from validate.tables.conventions import NAMES, PUBLISHED, conventions_of, general
+from validate.kinds.kind import Kind, every_row, read_measurements
 from validate.tables.names import DeviceNames, MachineNames, RowNames, machines_named
-from validate.tables.table import Table, read_table
+from validate.tables.table import NAMES, PUBLISHED, Table, conventions_of, general, read_table
 
 ROOT = Path(__file__).resolve().parents[2]
 # Files that read tables document their conventions with sources; importers and the measuring code make tables.

@@ -20,7 +20,7 @@ from tests.nccl_logs import as_log
 from tests.unit.test_dumps import NV12
 from tests.unit.test_trace import document, two_steps
 from tests.without_advice import without_advice
-from validate.cli.app import app as validate
+from validate.cli import app as validate
 
 pytestmark = pytest.mark.usefixtures("answered_once")
 

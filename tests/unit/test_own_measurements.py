@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from simulator.console.run import run_app
-from validate.cli.app import app
+from validate.cli import app
 
 SETS = Path(__file__).parents[2] / "validate" / "measurements"
 RUNS = sorted(path.parent for path in SETS.glob("*-20*/**/run.json") if [*path.parent.glob("*.csv")])

@@ -22,7 +22,7 @@ from simulator.console.run import run_app
 from simulator.errors import InputError
 from simulator.workload.described import network_document, network_of, read_described
 from simulator.workload.find import find_network
-from validate.cli.app import app
+from validate.cli import app
 from validate.cli.asking import NOT_MEASURED, as_run, asked_steps
 from validate.compare.comparison import ComparisonOptions, compared
 from validate.compare.folder import read_folder

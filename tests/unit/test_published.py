@@ -12,9 +12,8 @@ from statistics import median
 import pytest
 
 from simulator.console.run import run_app
-from validate.cli.app import app
-from validate.kinds.kind import recognise
-from validate.kinds.row import MeasuredRow
+from validate.cli import app
+from validate.kinds.kind import MeasuredRow, recognise
 from validate.score.scoring import Scoring, ScoringOptions
 from validate.tables.csv_text import read_records
 from validate.tables.table import tabulate

@@ -15,9 +15,8 @@ from simulator.errors import InputError
 from simulator.questions.single import OperatorQuestion
 from simulator.workload.operators import Recurrence
 from tests.devices import find_gpu
-from validate.constants.families import FAMILIES
+from validate.constants.families import FAMILIES, read_rows
 from validate.constants.fit import fit_errors, rows_of
-from validate.constants.rows import read_rows
 from validate.kinds.operators import read_operator
 from validate.tables.names import RowNames
 

@@ -13,7 +13,7 @@ import pytest
 
 from simulator.console.run import run_app
 from simulator.topology.catalogue import builtin_topologies
-from validate.cli.app import app
+from validate.cli import app
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

@@ -13,7 +13,7 @@ import validate.score.scoring
 from simulator.api.session import Session
 from simulator.errors import InputError
 from validate.cli.score import score_command
-from validate.kinds.row import MeasuredRow
+from validate.kinds.kind import MeasuredRow
 from validate.score.scores import Scores
 from validate.tables.csv_text import MAX_HELD, MAX_ROWS, CsvRecord, read_records
 from validate.tables.statistics import line_ranges

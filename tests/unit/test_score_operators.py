@@ -20,8 +20,8 @@ from validate.cli.score import score_command
 from validate.kinds import OPERATORS
 from validate.kinds.kind import RowQuestion
 from validate.tables.cells import NotScored
-from validate.tables.conventions import PUBLISHED, conventions_of, filled, stands_for
 from validate.tables.names import RowNames
+from validate.tables.table import PUBLISHED, conventions_of, filled, stands_for
 
 NAMES = RowNames()
 

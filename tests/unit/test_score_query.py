@@ -8,8 +8,8 @@ from validate.kinds import COLLECTIVES
 from validate.kinds.collectives import collective_name
 from validate.kinds.kind import RowQuestion
 from validate.tables.cells import NotScored
-from validate.tables.conventions import PUBLISHED, conventions_of, filled, stands_for
 from validate.tables.names import RowNames
+from validate.tables.table import PUBLISHED, conventions_of, filled, stands_for
 
 NAMES = RowNames()
 ROW = {"machine": "p3.16xlarge", "n_nodes": "1", "n_gpus": "8", "collective": "all_reduce", "bytes": "1024"}

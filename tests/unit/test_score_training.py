@@ -23,10 +23,9 @@ from validate.kinds.steps import step_measured_s
 from validate.kinds.timing import FromStart, TimingCosts
 from validate.score.scoring import read_published
 from validate.tables.cells import NotScored
-from validate.tables.conventions import PUBLISHED, general, read_conventions
 from validate.tables.csv_text import csv_bytes, read_records
 from validate.tables.names import RowNames, builtin_names
-from validate.tables.table import made_complete, read_table, tabulate
+from validate.tables.table import PUBLISHED, general, made_complete, read_conventions, read_table, tabulate
 
 NAMES = RowNames()
 COLUMNS = ["row_id", "machine", "n_gpus", "framework", "software", "model", "phase", "dtype", "batch_per_gpu",

@@ -12,7 +12,7 @@ from simulator.questions.single import OperatorQuestion
 from simulator.step.operator import operator_kernels
 from simulator.workload.kernels import Streaming
 from simulator.workload.operators import Attention, Copy
-from validate.constants.rows import countable, device_rows
+from validate.constants.families import countable, device_rows
 from validate.kinds.kind import RowQuestion
 from validate.kinds.operators import OPERATORS, read_operator
 from validate.kinds.timing import TimingCosts, attention_library, cache_warps, copied_besides

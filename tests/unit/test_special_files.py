@@ -13,7 +13,7 @@ from simulator.cli import run as simulate
 from simulator.console.run import run_app
 from simulator.errors import InputError
 from simulator.user_files import open_user_file, read_user_file
-from validate.cli.app import app as validate
+from validate.cli import app as validate
 
 _STEP = ["--topology", "t4", "--batch", "1"]
 _BEST = ["best", "--topology", "p3.16xlarge", "--workload", "resnet18", "--global-batch", "8", "--jobs", "1"]

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from validate.constants.families import read_rows
 from validate.constants.least import Prior, draw_lines, fit_along, least_errors
-from validate.constants.rows import read_rows
-from validate.kinds.row import MeasuredRow
+from validate.kinds.kind import MeasuredRow
 from validate.tables.names import RowNames
 
 pytest.importorskip("scipy")

@@ -11,9 +11,8 @@ from simulator.constants import Constants
 from simulator.devices.gpu.product import tiles_for
 from simulator.topology.parts import GpuPart
 from tests.devices import find_gpu
-from validate.constants.families import FAMILIES, TERMS, Term
-from validate.constants.rows import read_rows
-from validate.kinds.row import MeasuredRow
+from validate.constants.families import FAMILIES, TERMS, Term, read_rows
+from validate.kinds.kind import MeasuredRow
 from validate.tables.cells import NotScored
 from validate.tables.names import RowNames
 

@@ -14,9 +14,9 @@ from simulator.questions.where import Where
 from simulator.topology.load import load_topology
 from tests.nccl_logs import as_log
 from validate.check.check import check_log
-from validate.cli.app import app
+from validate.cli import app
 from validate.importing.nccl_tests import read_nccl_tests
-from validate.machine.tools import named_for
+from validate.machine.describe.driver import named_for
 
 
 @pytest.mark.parametrize(

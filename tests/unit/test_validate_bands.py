@@ -18,7 +18,7 @@ from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Where
 from validate.bands.make import LEFT_OUT, bands_document, coverage, make_evidence
 from validate.bands.material import BandRow, thinned
-from validate.cli.app import app
+from validate.cli import app
 from validate.constants.fit import constants_text
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,7 +12,7 @@ import pytest
 from simulator import __version__
 from simulator.console.run import run_app
 from simulator.plan.plan import PlanBuilder
-from validate.cli.app import app
+from validate.cli import app
 
 pytestmark = pytest.mark.slow
 

@@ -25,7 +25,7 @@ from simulator.errors import InputError
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass
-from validate.kinds.row import MeasuredRow
+from validate.kinds.kind import MeasuredRow
 from validate.tables.statistics import weighted_quantile
 
 _MOST = 100  # rows of a class per place and source: more add time, but no information on the class

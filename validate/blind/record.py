@@ -29,15 +29,13 @@ from simulator.bands.composition import LEVEL, Band
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.records import asdict, dataclass, field, fields
 from simulator.user_files import read_user_file
-from validate.kinds.kind import Kind
-from validate.kinds.row import every_row
+from validate.kinds.kind import Kind, every_row
 from validate.score.scoring import Scoring
 from validate.tables.cells import figure
-from validate.tables.conventions import rule_columns
 from validate.tables.csv_text import MAX_BYTES, csv_bytes, read_records
 from validate.tables.names import RowNames
 from validate.tables.statistics import relative_error, summarise
-from validate.tables.table import Table, read_table, shown_as, tabulate
+from validate.tables.table import Table, read_table, rule_columns, shown_as, tabulate
 
 PROJECT = Path(__file__).resolve().parent
 """The folder of the project's own record."""

@@ -19,12 +19,11 @@ from simulator.topology.load import load_topology
 from simulator.topology.parts import GpuPart
 from simulator.workload import bus_factor
 from validate.check import pace as healthy
-from validate.check.causes import SettingEffect, setting_effects
-from validate.check.explain import Explanations, FaultExplanation, explained
+from validate.check.causes import Explanations, FaultExplanation, SettingEffect, explained, setting_effects
 from validate.check.pace import CheckedLink, sound
 from validate.importing.nccl_tests import NcclLog, Point
 from validate.kinds.collectives import MAX_RANKS
-from validate.machine.tools import named_for
+from validate.machine.describe.driver import named_for
 
 Verdict = Literal["healthy", "slow", "faster", "wrong"]
 MOST_JUDGED = 64  # sizes compared; nccl-tests' usual range by powers of two has 31

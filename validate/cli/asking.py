@@ -110,7 +110,7 @@ def keep(asked: StepToMeasure, folder: Path, *, parts: bool = False) -> None:
     import torch
 
     from validate.machine.measure.built.description import DescriptionFile
-    from validate.machine.measure.cases.asked import write_asked
+    from validate.machine.measure.cases.steps import write_asked
 
     network, question = as_run(asked.network, f"torch {torch.__version__}"), asked.question
     text = json.dumps(network_document(network), separators=(",", ":"), ensure_ascii=False)

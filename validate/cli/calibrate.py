@@ -22,16 +22,15 @@ from simulator.user_files import read_user_file
 from validate.cli.command import Quiet, Text, command, positional, value
 from validate.cli.words import give, grades_in, opened, print_remarks
 from validate.compare.calibrating import CLOCKS, FittedCalibration, FolderDevice
-from validate.compare.comparison import ComparisonOptions, fit_folder, scoring_at
+from validate.compare.comparison import ComparisonOptions, find_places, fit_folder, scoring_at, unlike_part
 from validate.compare.folder import RECORD, read_folder
-from validate.compare.places import find_places, unlike_part
 from validate.constants.calibrate import CalibrationFactors, calibration_yaml, fit_calibration
-from validate.constants.rows import calibrating_rows, countable, device_rows
+from validate.constants.families import calibrating_rows, countable, device_rows
 from validate.importing.formats import OPERATORS as OPERATOR_COLUMNS
 from validate.importing.formats import csv_of
 from validate.importing.kineto_operators import traced_rows
 from validate.kinds import OPERATORS
-from validate.kinds.row import MeasuredRow
+from validate.kinds.kind import MeasuredRow
 from validate.tables.cells import NotScored
 from validate.tables.csv_text import MAX_BYTES
 from validate.tables.names import DeviceNames, RowNames, part_called

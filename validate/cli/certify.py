@@ -19,7 +19,7 @@ from validate.cli.command import Quiet, Text, command, command_again, positional
 from validate.cli.words import opened, print_remarks
 from validate.compare.certifying import CertifiedCalibration, certify, judged_rows, steps_of, unpack
 from validate.compare.classes import class_errors
-from validate.kinds.row import MeasuredRow
+from validate.kinds.kind import MeasuredRow
 from validate.machine.measure.certificate import PARTS
 
 _MOST_REASONS = 12

@@ -18,7 +18,7 @@ from validate.check.pace import checked_links, links_document, links_text
 from validate.check.report import as_document, as_text, check_page, headline
 from validate.cli.command import CHECK_EPILOG, Json, Quiet, Text, Texts, command, command_again, positional, value
 from validate.cli.words import opened, print_answer, print_remarks
-from validate.compare.places import check_contradiction
+from validate.compare.comparison import check_contradiction
 from validate.importing.nccl_tests import read_nccl_tests
 from validate.importing.other_tests import is_link_test, is_osu_tests, read_link_tests, read_osu_tests
 from validate.kinds.collectives import MAX_RANKS

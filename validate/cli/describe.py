@@ -13,12 +13,11 @@ from simulator.topology.parts import GpuPart, NicPart
 from validate.cli.command import Quiet, Text, Texts, command, value
 from validate.cli.words import give, opened, print_remarks
 from validate.machine.describe.draft import draft, moving_guesses
-from validate.machine.describe.driver import Card, are_peers, ask_driver
+from validate.machine.describe.driver import Card, are_peers, ask_driver, named_for
 from validate.machine.describe.dumps.combine import combined
 from validate.machine.describe.dumps.read import read_dump
 from validate.machine.describe.placement import Matrix, parse_peers, parse_topo, peer_level
 from validate.machine.describe.processor import Processor, disk_part, read_processor
-from validate.machine.tools import named_for
 
 
 @command("describe")

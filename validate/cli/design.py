@@ -21,8 +21,8 @@ from validate.cli.command import Quiet, Text, Texts, command, positional, value
 from validate.cli.words import give, grades_in, opened, print_remarks, print_result
 from validate.constants.calibrate import fit_calibration
 from validate.constants.design import NETWORKS, MeasurableOperator, candidates_of, chosen
-from validate.constants.rows import calibrating_rows, countable, read_rows
-from validate.kinds.row import MeasuredRow
+from validate.constants.families import calibrating_rows, countable, read_rows
+from validate.kinds.kind import MeasuredRow
 from validate.tables.names import RowNames, part_called
 
 _AMOUNT = From(1, 100_000)

@@ -17,12 +17,10 @@ from simulator.results import taken
 from validate.cli.command import Json, Quiet, Text, Texts, command, flag, positional, value
 from validate.cli.words import incomplete, jobs_in, print_answer, print_remarks, share_in
 from validate.constants import fit as fitting
-from validate.constants.families import FAMILIES, TERMS, Family, Term
+from validate.constants.families import FAMILIES, TERMS, Family, Term, read_rows
 from validate.constants.least import Lines
-from validate.constants.rows import read_rows
 from validate.kinds import KINDS
-from validate.kinds.kind import read_measurements
-from validate.kinds.row import MeasuredRow
+from validate.kinds.kind import MeasuredRow, read_measurements
 from validate.tables.names import RowNames
 from validate.tables.statistics import Errors, summarise
 from validate.tables.table import STDIN

@@ -22,7 +22,7 @@ from validate.cli.command import Text, command, flag, value
 from validate.cli.words import print_remarks
 from validate.compare.folder import RECORD, TOPOLOGY
 from validate.machine.checks import has_rows, load_warning, reported, rows_machine_name
-from validate.machine.measure.duration import duration_s, fraction
+from validate.machine.measure.timing import duration_s, fraction
 
 
 @command("run")
@@ -92,7 +92,7 @@ def run_command(
     folder = Path(out)
     kept = folder / TOPOLOGY
     if source is not None and topology is not None and not prepare:
-        from validate.compare.places import check_contradiction
+        from validate.compare.comparison import check_contradiction
 
         check_contradiction("--topology", topology, reported(device or ""))
     asked: list[asking.StepToMeasure] = []

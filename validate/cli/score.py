@@ -11,19 +11,26 @@ from typing import Annotated, Any
 from simulator.console.style import Progress
 from simulator.errors import InputError, nearest, one_line
 from simulator.records import replace
-from validate.cli import words
 from validate.cli.command import Calibration, Jobs, Json, Quiet, Text, Texts, Trust, command, flag, positional, value
 from validate.cli.table import completed_table
-from validate.cli.words import TRUSTED, grades_in, incomplete, jobs_in, number_in, opened, print_answer, print_remarks
-from validate.constants.rows import calibrate_devices
+from validate.cli.words import (
+    TRUSTED,
+    grades_in,
+    incomplete,
+    jobs_in,
+    number_in,
+    opened,
+    print_answer,
+    print_remarks,
+    words_in,
+)
+from validate.constants.families import calibrate_devices
 from validate.kinds import OPERATORS
-from validate.kinds.kind import Kind, read_measurements
-from validate.kinds.row import MeasuredRow
+from validate.kinds.kind import Kind, MeasuredRow, read_measurements
 from validate.score.report import Predictions, ScoredTable, scores_document, scores_for, scores_report
 from validate.score.scoring import Scoring, ScoringOptions
-from validate.tables.conventions import PUBLISHED
 from validate.tables.csv_text import MAX_HELD, MAX_ROWS
-from validate.tables.table import STDIN, Table, same_file
+from validate.tables.table import PUBLISHED, STDIN, Table, same_file
 
 
 @command("score")
@@ -64,7 +71,7 @@ def score_command(
     docs/scoring.md lists all columns.
     """
     grades = grades_in(trust)
-    axes = words.words_in("--by", by, "names of columns such as machine,collective") if by is not None else []
+    axes = words_in("--by", by, "names of columns such as machine,collective") if by is not None else []
     if not files:
         raise InputError("a table is needed, for example: validate score collectives.csv")
     if files.count(STDIN) > 1:

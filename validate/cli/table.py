@@ -12,10 +12,21 @@ from validate.cli.words import opened, print_remarks
 from validate.kinds import KINDS
 from validate.kinds.kind import Kind, read_measurements
 from validate.tables.cells import NotScored
-from validate.tables.conventions import NAMES, PUBLISHED, Conventions, filled, read_conventions
 from validate.tables.csv_text import MAX_ROWS, CsvRecord, read_records
 from validate.tables.names import RowNames
-from validate.tables.table import AddedCells, Table, added_cells, made_complete, same_file, tabulate
+from validate.tables.table import (
+    NAMES,
+    PUBLISHED,
+    AddedCells,
+    Conventions,
+    Table,
+    added_cells,
+    filled,
+    made_complete,
+    read_conventions,
+    same_file,
+    tabulate,
+)
 
 _TRIED = 8  # rows for each value of a rule
 _SAID = ("fabric", "framework")  # what a row may say besides the columns of its kind, in its authors' words

@@ -14,8 +14,7 @@ from simulator.console.run import say
 from simulator.console.style import Style, choose_style, printable
 from simulator.errors import InputError, nearest, one_line
 from validate.machine.measure.host import usable_threads
-from validate.tables.conventions import PUBLISHED, read_conventions
-from validate.tables.table import is_incomplete
+from validate.tables.table import PUBLISHED, is_incomplete, read_conventions
 
 if TYPE_CHECKING:
     from validate.compare.folder import Folder

@@ -27,7 +27,7 @@ from simulator.workload.operators import MatMul
 from validate.compare.classes import ClassErrors, class_errors
 from validate.compare.folder import COLUMNS, Folder
 from validate.constants.calibrate import CalibrationFactors, fit_calibration
-from validate.kinds.row import MeasuredRow
+from validate.kinds.kind import MeasuredRow
 from validate.kinds.timing import TimingCosts
 from validate.tables.cells import NotScored, figure
 from validate.tables.names import RowNames

@@ -18,10 +18,16 @@ from simulator.records import dataclass
 from simulator.user_files import read_user_file
 from validate.compare.calibrating import FittedCalibration, FolderDevice
 from validate.compare.classes import ClassErrors, class_errors
-from validate.compare.comparison import ComparisonOptions, compare_folder, fit_folder, scoring_at
+from validate.compare.comparison import (
+    ComparisonOptions,
+    ScoringPlaces,
+    compare_folder,
+    find_places,
+    fit_folder,
+    scoring_at,
+)
 from validate.compare.folder import RECORD, Folder, read_folder
-from validate.compare.places import ScoringPlaces, find_places
-from validate.kinds.row import MeasuredRow
+from validate.kinds.kind import MeasuredRow
 from validate.machine.measure.certificate import JUDGES, MOST_BYTES, PARTS
 from validate.machine.measure.table import CERTIFICATE
 

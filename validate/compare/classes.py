@@ -20,7 +20,7 @@ from simulator.records import dataclass, field, replace
 from simulator.units import format_duration, format_size
 from validate.compare.folder import COLUMNS
 from validate.kinds import KINDS
-from validate.kinds.row import MeasuredRow
+from validate.kinds.kind import MeasuredRow
 from validate.machine.measure.timing import FEWEST, median_interval
 from validate.tables.cells import figure
 from validate.tables.statistics import percentile, summarise

@@ -16,7 +16,7 @@ from simulator.units import format_duration, format_size
 from validate.compare.classes import FAR, ClassErrors, in_words
 from validate.compare.comparison import MEASURED_ONLY, Comparison
 from validate.compare.folder import BOUND, COLUMNS, VALUES, Drift, own_words
-from validate.kinds.row import MeasuredRow
+from validate.kinds.kind import MeasuredRow
 from validate.tables.cells import figure
 
 SCHEMA_VERSION = 1

@@ -24,8 +24,7 @@ from simulator.questions.single import OperatorQuestion
 from simulator.records import dataclass, replace
 from simulator.results import taken
 from validate.constants.least import LeastSquares, Prior, least_errors
-from validate.kinds.kind import RowQuestion
-from validate.kinds.row import MeasuredRow
+from validate.kinds.kind import MeasuredRow, RowQuestion
 from validate.kinds.timing import BetweenEvents
 from validate.tables.cells import NotScored
 from validate.tables.statistics import line_ranges, summarise

@@ -19,7 +19,7 @@ from simulator.records import dataclass, replace
 from simulator.topology.parts import CpuPart
 from validate.constants.families import Family, FitStage, Term, in_use
 from validate.constants.least import Lines, draw_lines, fit_along, least_errors
-from validate.kinds.row import MeasuredRow
+from validate.kinds.kind import MeasuredRow
 from validate.tables.cells import NotScored
 from validate.tables.statistics import HELD_OUT
 

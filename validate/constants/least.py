@@ -14,7 +14,7 @@ from typing import Any
 
 from simulator.errors import MissingDependency
 from simulator.records import dataclass
-from validate.kinds.row import MeasuredRow
+from validate.kinds.kind import MeasuredRow
 from validate.tables.statistics import percentile
 
 Loss = Callable[[Any, Any, int], Any]

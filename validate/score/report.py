@@ -16,8 +16,7 @@ from simulator.console.style import PLAIN, Style
 from simulator.errors import one_line
 from simulator.records import asdict, dataclass, field
 from simulator.results import taken
-from validate.kinds.kind import ALL_COLUMNS, MEMORY_COLUMNS, Kind
-from validate.kinds.row import MeasuredRow
+from validate.kinds.kind import ALL_COLUMNS, MEMORY_COLUMNS, Kind, MeasuredRow
 from validate.score.scores import Efficiencies, ScoreGroup, Scores, median_of
 from validate.tables.cells import figure
 from validate.tables.statistics import Errors, by_frequency, percent_text, skipped_table

@@ -10,7 +10,7 @@ from typing import Any
 from simulator.errors import Fault, InputError
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.records import dataclass, replace
-from validate.kinds.row import MeasuredRow
+from validate.kinds.kind import MeasuredRow
 from validate.score.scoring import MOST_DIFFERENT, OTHER_REASON
 from validate.tables.cells import figure
 from validate.tables.statistics import Errors, percentile, relative_error, summarise

@@ -21,8 +21,7 @@ from simulator.questions.calibration import Calibration
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, field, replace
 from validate.kinds import KINDS, OPERATORS
-from validate.kinds.kind import Kind, RowQuestion
-from validate.kinds.row import MeasuredRow, every_row
+from validate.kinds.kind import Kind, MeasuredRow, RowQuestion, every_row
 from validate.kinds.steps import configuration
 from validate.tables.cells import NotScored, measured_time, number
 from validate.tables.names import DeviceNames, MachineNames, RowNames, check_used, machines_named

@@ -14,10 +14,9 @@ from simulator.topology.load import topology_from_text
 from simulator.topology.parts import CpuPart, GpuPart
 from simulator.topology.resolver import MOST_NVLINKS
 from validate.machine.describe import driver
-from validate.machine.describe.cpu_part import nearest_cpu, own_cpu, quoted, size_words
 from validate.machine.describe.dumps.like import sockets_like
 from validate.machine.describe.placement import Attachments, Matrix, place_gpus
-from validate.machine.describe.processor import Processor
+from validate.machine.describe.processor import Processor, nearest_cpu, own_cpu, quoted, size_words
 from validate.machine.measure.host import slug
 from validate.tables.names import find_cpu
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
@@ -180,3 +180,15 @@ def nvlink_parts(name: str) -> tuple[str, str]:
     if "pcie" in name and design.startswith("Ampere"):
         return "nvlink3-bridge", ""
     return said.get("link", ""), said.get("switch", "")
+
+
+_OF_AMD = own_data("validate.machine", "tools.yaml")
+
+
+def named_for(words: str, vendors: Iterable[str]) -> str:
+    """Return *words* with AMD's tools in place of NVIDIA's where all GPUs are AMD's, as *vendors* say."""
+    if {*vendors} != {"amd"}:
+        return words
+    for nvidia, amd in _OF_AMD.items():
+        words = words.replace(nvidia, amd)
+    return words

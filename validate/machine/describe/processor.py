@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from simulator.records import dataclass, field
-from validate.machine.measure.host import text_of
+from simulator.topology.catalogue import load_part, part_names
+from simulator.topology.parts import CacheLevel, CpuPart
+from validate.machine.describe.driver import GENERATIONS
+from validate.machine.measure.host import slug, text_of
 
 VENDORS = {"GenuineIntel": "intel", "AuthenticAMD": "amd"}
 _IN_NAME = re.compile(r"@\s*([0-9.]+)\s*GHz", re.IGNORECASE | re.ASCII)
@@ -180,3 +185,205 @@ def disk_part(root: Path = Path("/")) -> tuple[str, str] | None:
             return "virtio-disk", "pcie3-x4"  # a virtual disk, nowadays usually backed by flash
         return ("hdd-7200" if text_of(folder / "queue/rotational").strip("0") else "sata-ssd"), "sata-600"
     return None
+
+
+_CASCADE_LAKE = 5  # first stepping of Skylake-SP's model number that is Cascade Lake
+_ZEN_5 = 26  # first AMD family that executes 512-bit vectors whole
+_DESKTOPS = frozenset(("ryzen", "athlon", "pentium", "celeron", "threadripper", "apple"))
+_DESKTOP, _SERVER = "generic-desktop-cpu", "generic-server-cpu"
+_NO_PATTERN = frozenset((_DESKTOP, _SERVER, "knl-7250-cpu"))  # not real products, or no host processor
+_MANY_CORES = 10  # an unknown processor with fewer cores is taken for a desktop's
+
+
+_VECTOR_BITS = {"avx512f": 512, "avx": 256, "sse2": 128, "asimd": 128}
+
+
+def vector_bits(flags: Collection[str]) -> int | None:
+    """Return the width of a vector register in bits, by *flags*; None where they name no vector extension."""
+    return next((bits for flag, bits in _VECTOR_BITS.items() if flag in flags), None)
+
+
+# Flags, and how many times as many FLOPs as in fp32 they add in a format; the first of a format counts.
+_WIDER = (
+    ("avx512_fp16", "fp16", 2),
+    ("amx_bf16", "bf16", 16),
+    ("avx512_bf16", "bf16", 2),
+    ("amx_int8", "int8", 32),
+    ("avx512_vnni", "int8", 4),
+)
+
+
+def flop_per_cycle(vendor: str, family: int, flags: Collection[str]) -> dict[str, int]:
+    """Return a core's FLOPs per cycle by precision, with two vector units; before Zen 5, AMD splits 512-bit vectors."""
+    bits = vector_bits(flags)
+    if bits is None:
+        return {}
+    if "asimd" in flags:
+        fp32 = 32 if "sve" in flags else 16
+        found = {"fp64": fp32 // 2, "fp32": fp32}
+        return found | ({"bf16": 2 * fp32} if "bf16" in flags else {})
+    if bits == 512 and vendor == "amd" and family < _ZEN_5:
+        bits = 256
+    fp32 = 2 * bits // 32 * (2 if "fma" in flags else 1)
+    found = {"fp64": fp32 // 2, "fp32": fp32}
+    for flag, form, times in _WIDER:
+        if flag in flags:
+            found.setdefault(form, times * fp32)
+    return found
+
+
+def designs(vendor: str, family: int, model: int) -> tuple[str, ...]:
+    """Return the designs of server processors with these numbers of the *vendor*; two where they share a number."""
+    known = ((name, each["numbers"]) for name, each in GENERATIONS["processors"].items() if each["vendor"] == vendor)
+    return tuple(name for name, all_of in known if any(family == of and a <= model <= b for of, a, b in all_of))
+
+
+def architecture(processor: Processor) -> str:
+    """Return the design of a server's *processor*, by vendor, family, model and stepping; empty where unknown."""
+    found = designs(processor.vendor, processor.family, processor.model_number)
+    return found[-1 if processor.stepping >= _CASCADE_LAKE else 0] if found else ""
+
+
+def nearest_cpu(processor: Processor) -> str:
+    """Return the built-in CPU part nearest to *processor*; a guest's is the largest of its design."""
+    words = slug(processor.model).split("-")
+    if _DESKTOPS.intersection(words) or (processor.vendor == "intel" and "core" in words):
+        return _DESKTOP
+    wide, design = vector_bits(processor.flags), architecture(processor)
+    families = {name: design["numbers"][0][0] for name, design in GENERATIONS["processors"].items()}
+    found = []
+    for name in part_names("cpu"):
+        part = load_part(name)
+        assert isinstance(part, CpuPart)
+        cores = part.core_count or 1
+        ratio = -float(cores) if processor.is_guest and design else abs(math.log(cores / processor.cores))
+        another = bool(design) and part.architecture != design
+        of_family = families.get(part.architecture, processor.family) == processor.family
+        if part.vendor == processor.vendor and name not in _NO_PATTERN:
+            found.append((another, part.vector_bits != wide, not of_family, round(ratio, 6), name))
+    if found and processor.vendor != "other":
+        return min(found)[-1]
+    return _SERVER if processor.cores * processor.sockets >= _MANY_CORES else _DESKTOP
+
+
+def quoted(text: str) -> str:
+    """Return *text* as a quoted YAML string; unprintable characters become question marks."""
+    return json.dumps("".join(c if c.isprintable() else "?" for c in text), ensure_ascii=False)
+
+
+def size_words(n_bytes: float) -> str:
+    """Return *n_bytes* in GiB, MiB or KiB: the largest of these units that it fills."""
+    unit, scale = ("GiB", 1 << 30) if n_bytes >= 1 << 30 else ("MiB", 1 << 20) if n_bytes >= 1 << 20 else ("KiB", 1024)
+    return f"{n_bytes / scale:.5g} {unit}"
+
+
+# Eshelman, latency table (Dive into Deep Learning, section 13.4); beyond the third level, twice its latency.
+_CACHE_NS = {1: 1.5, 2: 5.0, 3: 16.0}
+_SYSTEM = "the system: /proc/cpuinfo and /sys/devices/system/cpu"
+# In 95 % of cases a server of a fleet uses at most this fraction of its memory bandwidth (Kanev et al., Profiling a
+# Warehouse-Scale Computer, ISCA 2015).  Neighbours are assumed to use as much of their share.
+_NEIGHBOURS_USE = 0.31
+_MOST_WAYS = 1024
+_SAME = 0.1  # tolerated relative difference between the size of a guest's cache and that of the design
+
+
+def own_cpu(name: str, processor: Processor, like: str, part: CpuPart) -> list[str]:
+    """Return the YAML lines of a part called *name*; *like* names the nearest built-in *part*, which fills the gaps."""
+    flop = flop_per_cycle(processor.vendor, processor.family, processor.flags) or dict(part.flop_per_cycle)
+    bits = vector_bits(processor.flags)
+    clock_Hz, design = processor.clock_Hz or part.clock or 0.0, architecture(processor)
+    said: dict[str, str] = {}
+    figures = {
+        "kind": "cpu",
+        "description": quoted((processor.model or "a processor that gives no name")[:100]),
+        "vendor": processor.vendor,
+        "architecture": f'"{design}"' if design else "",
+        "core_count": processor.cores,
+        "thread_count": processor.threads,
+        "clock": f"{clock_Hz / 1e9:.4g} GHz",
+        **_clock_lines(processor, like, part, clock_Hz, said),
+        "vector_bits": bits,
+        "flop_per_cycle": f"{{{', '.join(f'{key}: {value}' for key, value in flop.items())}}}",
+        "memory_bandwidth": f"{(part.memory_bandwidth or 0.0) / 1e9:.4g} GB/s",
+        "memory_latency": f"{part.memory_latency * 1e9:g} ns" if part.memory_latency else "",
+        "lines_in_flight": part.lines_in_flight,
+    }
+    said["flop_per_cycle"] = "two units for vectors of the width that the flags name"
+    said["memory_bandwidth"] = f"as {like}, which is most like it; better: channels x MT/s x 8 B x 0.85"
+    said |= {name: f"as {like}" for name in ("memory_latency", "lines_in_flight") if figures[name]}
+    lines = [f"  {quoted(name)}:", *(f"    {key}: {value}" for key, value in figures.items() if value)]
+    lines += _cache_lines(processor, like, part, said)
+    lines += _tlb(processor, like, part, said)
+    lines += [f'    source: "{_SYSTEM}"', "    sources:"]
+    return lines + [f'      {key}: "UNVERIFIED: {text}"' for key, text in said.items()]
+
+
+def _clock_lines(
+    processor: Processor, like: str, part: CpuPart, clock_Hz: float, said: dict[str, str]
+) -> dict[str, str]:
+    """Return the boost clocks: the system's, else those of the same design."""
+    turbo_Hz = processor.turbo_Hz or (part.turbo_clock if architecture(processor) == part.architecture else None)
+    clocks = {"turbo_clock": f"{turbo_Hz / 1e9:.4g} GHz"} if turbo_Hz else {}
+    if processor.turbo_Hz:
+        return clocks
+    if not processor.clock_Hz:
+        said["clock"] = f"as {like}; fill in the base clock"
+        return {}
+    if not turbo_Hz or turbo_Hz <= clock_Hz:
+        said["clock"] = "what the system shows, which gives no turbo_clock; all cores may run faster"
+        return {}
+    said["turbo_clock"] = f"as {like}, of the same design; the system gives none"
+    if processor.is_guest and processor.vendor == "amd":  # the model of Intel CPUs has vector clocks of its own
+        clocks["vector_clock"] = clocks["turbo_clock"]
+        said["vector_clock"] = "a guest's cores are few of the chip's, and AMD's keep most of their boost with all busy"
+    return clocks
+
+
+def _cache_lines(processor: Processor, like: str, part: CpuPart, said: dict[str, str]) -> list[str]:
+    lines = ["    caches:"] if processor.caches else []
+    notes = [f"sizes of the system, all else as {like}, or typical"]
+    for cache in processor.caches:
+        similar = part.caches.get(f"l{cache.level}")
+        latency_ns = 1e9 * similar.latency if similar else _CACHE_NS.get(cache.level, 2 * _CACHE_NS[3])
+        words = [f"size: {size_words(cache.size_bytes)}", f"latency: {latency_ns:g} ns"]
+        words += [f"shared_by_cores: {cache.shared_by_cores}"] if cache.shared_by_cores > 1 else []
+        if 0 < cache.ways <= _MOST_WAYS and cache.ways != CacheLevel.model_fields["ways"].default:
+            words.append(f"ways: {cache.ways}")
+        if similar and similar.bytes_per_cycle:
+            words.append(f"bytes_per_cycle: {similar.bytes_per_cycle:g}")
+        if similar and similar.memory_bandwidth:
+            words.append(f"memory_bandwidth: {similar.memory_bandwidth / 1e9:.4g} GB/s")
+        if others := _neighbours(processor, cache, part):
+            use_Bps = others * _NEIGHBOURS_USE * (part.memory_bandwidth or 0.0) / (part.core_count or 1)
+            words.append(f"neighbours: {use_Bps / 1e9:.4g} GB/s")
+            shared = f"{others} cores of others share l{cache.level} with a guest's {cache.shared_by_cores}"
+            share = f"{_NEIGHBOURS_USE:.0%} of their share of the memory's bandwidth"
+            notes.append(f"{shared}, and are taken to read {share} through it")
+        lines.append(f"      l{cache.level}: {{{', '.join(words)}}}")
+    if lines:
+        said["caches"] = "; ".join(notes)
+    return lines
+
+
+def _neighbours(processor: Processor, cache: CacheFacts, part: CpuPart) -> int:
+    """Return how many of the neighbours' cores share *cache* with a guest: those of the design less the guest's own."""
+    level = part.caches.get(f"l{cache.level}")
+    if not processor.is_guest or level is None or architecture(processor) != part.architecture:
+        return 0
+    same = abs(cache.size_bytes / level.size - 1.0) <= _SAME
+    return max(0, level.shared_by_cores - cache.shared_by_cores) if same else 0
+
+
+def _tlb(processor: Processor, like: str, part: CpuPart, said: dict[str, str]) -> list[str]:
+    if not part.tlb:
+        return []
+    lines = ["    tlb:"]
+    for name, level in part.tlb.items():
+        large = f", large_entries: {level.large_entries}" if level.large_entries is not None else ""
+        after = f", latency: {level.latency * 1e9:.3g} ns" if level.latency else ""
+        lines.append(f"      {name}: {{entries: {level.entries}{large}{after}}}")
+    said["tlb"] = f"as {like}"
+    if processor.is_guest:
+        lines.append("    nested_page: 2 MiB")
+        said["nested_page"] = "a guest; hosts map its memory in large pages where they can"
+    return lines

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from validate.machine.measure.duration import bucket_bytes, duration_s, fraction
+from validate.machine.measure.timing import bucket_bytes, duration_s, fraction
 
 _OF_CERTIFICATES = ("minutes", "asked")
 _OF_STEPS = ("batch", "precision", "parallel", "overlap")
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         from validate.machine.measure.case import short_line
-        from validate.machine.measure.cases.asked import write_scaling
+        from validate.machine.measure.cases.steps import write_scaling
         from validate.machine.measure.launched import launch
         from validate.machine.measure.run import Settings, measure
         from validate.machine.measure.timing import Effort

@@ -105,15 +105,17 @@ class CaseGroup:
 
 
 GROUPS: dict[str, CaseGroup] = {
-    "asked": CaseGroup("asked", 25, ASKED),  # the steps that --workload asked for
-    "strategies": CaseGroup("strategies", 10, EXCHANGES),  # the exchanges that --strategy asked for, rank by rank
-    "scaling": CaseGroup("asked:scaling_cases", 25, SCALING),  # the step that --gpus asked for, over more ranks
+    "asked": CaseGroup("steps:asked_cases", 25, ASKED),  # the steps that --workload asked for
+    "strategies": CaseGroup(
+        "collectives:strategy_cases", 10, EXCHANGES
+    ),  # the exchanges that --strategy asked for, rank by rank
+    "scaling": CaseGroup("steps:scaling_cases", 25, SCALING),  # the step that --gpus asked for, over more ranks
     "launch": CaseGroup("launch", 3),  # what issuing work costs: kernels in a stream, alone, from a captured graph
     "clocks": CaseGroup("clocks", 3),  # what the board holds in seconds of products, of streams, and of both in turn
     "ops": CaseGroup("operators", 50),  # operators by class, size and precision
     "memory": CaseGroup("memory", 8),  # bandwidth and latency by the size of what is touched
     "copies": CaseGroup("copies", 8),  # copies between host and device, and between devices
-    "overlap": CaseGroup("overlap", 3),  # copies under way while the device computes
+    "overlap": CaseGroup("copies:overlap_cases", 3),  # copies under way while the device computes
     "steps": CaseGroup("steps", 25),  # whole training steps of networks
     "storage": CaseGroup("storage", 3),  # sequential and random reads of a file
     "collectives": CaseGroup("collectives", 10),  # collectives between the devices of this machine

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from validate.machine.measure.bench import Bench, GraphStopwatch, QueuedStopwatch, open_bench
+from validate.machine.measure.bench import Bench, GraphStopwatch, QueuedStopwatch, Readings, open_bench
 from validate.machine.measure.case import (
     GROUPS,
     Case,
@@ -32,7 +32,6 @@ from validate.machine.measure.case import (
     usual_groups,
 )
 from validate.machine.measure.environment import SAME, environment, nccl_version
-from validate.machine.measure.sensors import Readings
 from validate.machine.measure.table import CAPTURED, COLUMNS, RAN_DRY, RowFile, alone_in, write_json
 from validate.machine.measure.timing import Effort, Interval, time_call
 

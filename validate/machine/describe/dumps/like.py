@@ -12,9 +12,9 @@ from simulator.topology import Topology
 from simulator.topology.catalogue import builtin_topologies, load_part, part_names
 from simulator.topology.load import load_topology
 from simulator.topology.parts import CpuPart
-from validate.machine.describe.cpu_part import designs
 from validate.machine.describe.driver import GENERATIONS
 from validate.machine.describe.placement import Matrix
+from validate.machine.describe.processor import designs
 
 _AMD_FAMILY = {143: 23, 175: 25, 191: 26}  # as NCCL writes them: 16 times the extended family plus the family
 _SOCKET_LINK = re.compile(r"between: \[cpu0, cpu1\], part: ([\w.-]+)")

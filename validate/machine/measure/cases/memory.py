@@ -9,15 +9,22 @@ about a microsecond of launch time.  All caches are warm.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from validate.machine.measure.bench import Bench, CpuStopwatch
-from validate.machine.measure.case import Case, Columns, TimedWork, ladder, spread
-from validate.machine.measure.cases.chase import chase_cases
+from validate.machine.measure.case import Case, Columns, TimedWork, Unavailable, ladder, spread
 from validate.machine.measure.host import usable_threads
 from validate.machine.measure.timing import Call, Interval, Stopwatch
 
@@ -122,3 +129,204 @@ def _watch(threads: int | str) -> Stopwatch | None:
 
 def _rate(moved_bytes: int, interval: Interval) -> dict[str, float]:
     return {"GBps": moved_bytes / interval.median / 1e9, "time_s": interval.median}
+
+
+class NvrtcKernel:
+    """The C kernel *name* of *source* on torch's GPU; raises Unavailable if NVRTC is missing or cannot compile it."""
+
+    def __init__(self, source: str, name: str) -> None:
+        if torch.version.hip:
+            raise Unavailable("compiles kernels for NVIDIA GPUs only")
+        torch.cuda.synchronize()  # makes the context current, as the driver calls below require
+        major, minor = torch.cuda.get_device_capability()
+        binary = compile_binary(find_nvrtc(), source, f"sm_{major}{minor}")
+        try:
+            self._driver = ctypes.CDLL("libcuda.so.1")
+        except OSError as error:
+            raise Unavailable(f"no libcuda.so.1: {error}") from None
+        self._binary = ctypes.create_string_buffer(binary, len(binary))
+        self._module, self._function = ctypes.c_void_p(), ctypes.c_void_p()
+        _check(self._driver.cuModuleLoadData(ctypes.byref(self._module), self._binary), "cuModuleLoadData")
+        status = self._driver.cuModuleGetFunction(ctypes.byref(self._function), self._module, name.encode())
+        _check(status, "cuModuleGetFunction")
+
+    def launch(self, arguments: Sequence[int], *, blocks: int = 1, threads: int = 1) -> None:
+        """Launch on torch's stream with *arguments*, addresses and 64-bit integers; raises Unavailable if refused."""
+        values = [ctypes.c_ulonglong(value) for value in arguments]
+        places = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        grid = [ctypes.c_uint(n) for n in (blocks, 1, 1, threads, 1, 1, 0)]  # no shared memory
+        _check(self._driver.cuLaunchKernel(self._function, *grid, stream, places, None), "cuLaunchKernel")
+
+
+def find_nvrtc() -> ctypes.CDLL:
+    """Return NVRTC: one known to the loader, or one among torch's packages; raises Unavailable without any."""
+    major = str(torch.version.cuda or "12").split(".", maxsplit=1)[0]
+    toolkits = [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    folders = [Path(torch.__file__).parent, *map(Path, sys.path), Path(sys.prefix), *toolkits, Path("/usr/local/cuda")]
+    # The unversioned name comes last: it may belong to a toolkit too old for this GPU.
+    for name in (f"libnvrtc.so.{major}", *_packaged(major, folders), "libnvrtc.so"):
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    raise Unavailable(f"no libnvrtc.so.{major}, neither known to the loader nor in torch's packages")
+
+
+def _packaged(major: str, folders: Sequence[Path]) -> list[str]:
+    """Return the paths of NVRTC below *folders*: wheels of torch and NVIDIA, environments, toolkits."""
+    patterns = (f"nvidia/*/lib/libnvrtc.so.{major}*", f"lib/libnvrtc*.so.{major}*", f"lib64/libnvrtc.so.{major}*")
+    found = (path for folder in folders if folder.is_dir() for pattern in patterns for path in folder.glob(pattern))
+    return list(dict.fromkeys(str(p) for p in found if "builtins" not in p.name and ".alt." not in p.name))
+
+
+def compile_binary(nvrtc: Any, source: str, architecture: str) -> bytes:
+    """Return *source* as a binary for *architecture*, as drivers may be older than PTX; raises Unavailable."""
+    program = ctypes.c_void_p()
+    _check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None), "NVRTC")
+    try:
+        option, size = f"--gpu-architecture={architecture}".encode(), ctypes.c_size_t()
+        if nvrtc.nvrtcCompileProgram(program, 1, (ctypes.c_char_p * 1)(option)):
+            nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+            text = ctypes.create_string_buffer(max(1, size.value))
+            nvrtc.nvrtcGetProgramLog(program, text)
+            said = " ".join(text.value.decode(errors="replace").split())[:120]
+            raise Unavailable(f"NVRTC does not compile for {architecture}: {said}")
+        _check(nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size)), "nvrtcGetCUBINSize")
+        binary = ctypes.create_string_buffer(size.value)
+        _check(nvrtc.nvrtcGetCUBIN(program, binary), "nvrtcGetCUBIN")
+        return binary.raw
+    finally:
+        nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _check(status: int, call: str) -> None:
+    if status:
+        raise Unavailable(f"{call} returned {status}")
+
+
+_CPU_LINE, _GPU_LINE = 64, 128
+_SHORTEST, _LONGEST = 4 << 10, 1 << 30
+_STEPS = 16384  # loads per call; a multiple of the unrolling
+_L1_LINES = 4096  # more lines than any GPU's L1 holds; a new kernel finds the L1 empty
+_SOURCE = Path(__file__).with_suffix(".c")  # of CPUs; memory.cu beside it is that of GPUs
+_CYCLES, _NS = 1, 2  # indices in the kernel's state
+
+
+def chase_cases(bench: Bench, largest: int) -> Iterator[Case]:
+    """Yield the walks over working sets from the size of the nearest cache up to *largest* bytes."""
+    for size in spread(ladder(_SHORTEST, min(largest, _LONGEST), 2 if bench.is_cuda else 4)):
+        columns = Columns(bench="pointer chase", kernel="load after load", bytes=size, threads=1, dtype="")
+        build = partial(_on_gpu if bench.is_cuda else _on_cpu, size)
+        yield Case("memory", "memory.csv", columns, build, needs_bytes=4 * size)  # peak, while the order is drawn
+
+
+def cycle(lines: int, line_bytes: int, device: Any) -> torch.Tensor:
+    """Return *lines* lines whose first words hold the address of the next, forming one random cycle over all."""
+    words = torch.zeros(lines, line_bytes // 8, dtype=torch.int64, device=device)
+    order = torch.randperm(lines, generator=torch.Generator(device).manual_seed(lines), device=device)
+    words[order, 0] = words.data_ptr() + line_bytes * order.roll(-1)
+    return words
+
+
+def _on_cpu(size: int, bench: Bench) -> TimedWork:
+    library = _library()
+    words = cycle(size // _CPU_LINE, _CPU_LINE, bench.device)
+    place = library.chase(words.data_ptr(), max(_STEPS, size // _CPU_LINE))  # one round fills the caches
+    clock_Hz = _clock(library)
+
+    def call(_: int, kept: Any = words) -> None:
+        del kept  # keeps the memory of the walk alive
+        nonlocal place
+        place = library.chase(place, _STEPS)
+
+    return TimedWork(call, figures=lambda interval: _figures(interval, clock_Hz))
+
+
+def _figures(interval: Interval, clock_Hz: float) -> dict[str, float]:
+    latency_s = interval.median / _STEPS
+    return {"latency_s": latency_s, "latency_cycles": latency_s * clock_Hz, "clock_MHz": clock_Hz / 1e6}
+
+
+@lru_cache(maxsize=1)
+def _library() -> ctypes.CDLL:
+    """Return the compiled walk; raises Unavailable where it cannot be compiled."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        raise Unavailable("no C compiler (cc, gcc or clang) to compile the walk with")
+    with tempfile.TemporaryDirectory(prefix="topocast-chase-") as folder:
+        target = Path(folder) / "chase.so"
+        command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(target), str(_SOURCE)]
+        how: dict[str, Any] = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL}
+        try:
+            done = subprocess.run(command, timeout=60, check=False, **how)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise Unavailable(f"{Path(compiler).name} could not be run: {type(error).__name__}") from None
+        if done.returncode:
+            raise Unavailable(f"{Path(compiler).name} failed: {' '.join(done.stderr.split())[:120]}")
+        library = ctypes.CDLL(str(target))  # stays mapped after its file is removed
+    library.chase.restype, library.chase.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_long)
+    library.spin.restype = ctypes.c_ulong
+    library.spin.argtypes = (ctypes.c_ulong, ctypes.c_ulong, ctypes.c_long)
+    return library
+
+
+def _clock(library: ctypes.CDLL) -> float:
+    """Return the core's clock in Hz, from a chain of one-cycle operations; the fastest of many tries.
+
+    A try takes some 20 us, so that few are interrupted even on a busy machine.  The difference between a long and a
+    short chain removes the cost of the call.
+    """
+    turns = 1 << 16
+
+    def fastest(count: int) -> float:
+        best_s = float("inf")
+        for _ in range(64):
+            began_s = time.perf_counter()
+            library.spin(1, 3, count)
+            best_s = min(best_s, time.perf_counter() - began_s)
+        return best_s
+
+    return turns / max(fastest(2 * turns) - fastest(turns), 1e-9)
+
+
+class _DeviceWatch:
+    """Reads the time of a walk from the GPU's own timer, which the kernel starts after warming the caches."""
+
+    def __init__(self, state: torch.Tensor, bench: Bench) -> None:
+        self._state, self._bench = state, bench
+        self.cycles_per_s = 0.0
+
+    def sample(self, call: Call, calls: int) -> float:
+        """Return the seconds of *calls* walks, without their warm-up."""
+        self._state[_CYCLES : _NS + 1] = 0
+        for i in range(calls):
+            call(i)
+        self._bench.sensors.look()
+        cycles, nanoseconds = self._state[_CYCLES : _NS + 1].tolist()
+        self.cycles_per_s = cycles / nanoseconds * 1e9
+        return float(nanoseconds) / 1e9
+
+
+def _on_gpu(size: int, bench: Bench) -> TimedWork:
+    kernel = _kernel(str(bench.device))
+    lines = size // _GPU_LINE
+    words = cycle(lines, _GPU_LINE, bench.device)
+    words.sum()  # loads the working set into the last-level cache
+    state = torch.zeros(4, dtype=torch.int64, device=bench.device)
+    state[0] = words.data_ptr()
+    watch = _DeviceWatch(state, bench)
+    warm = lines if lines <= _L1_LINES else 0
+
+    def call(_: int, kept: Any = words) -> None:
+        del kept  # keeps the memory of the walk alive
+        kernel.launch((state.data_ptr(), warm, _STEPS))
+
+    return TimedWork(call, figures=lambda interval: _figures(interval, watch.cycles_per_s), watch=watch)
+
+
+@lru_cache(maxsize=1)
+def _kernel(device: str) -> NvrtcKernel:
+    """Return the compiled walk for *device*, which must be the current one."""
+    del device  # only a cache key
+    return NvrtcKernel(_SOURCE.with_suffix(".cu").read_text(encoding="ascii"), "chase")
