@@ -132,7 +132,7 @@ def _patch_cases(faults: frozenset[str], clock: Any) -> None:
     """Replace what tensors without numbers cannot do: to see that the GPU lives, and steps of networks."""
     import torch
 
-    from validate.machine.measure import bench, sensors
+    from validate.machine.measure import bench
     from validate.machine.measure.case import TimedRun
     from validate.machine.measure.cases import copies, steps
 
@@ -152,7 +152,7 @@ def _patch_cases(faults: frozenset[str], clock: Any) -> None:
     steps.make_step = a_step
     copies.random_bytes = lambda size, *_, **__: torch.empty(size, dtype=torch.uint8, device="meta")
     if "throttle" in faults:
-        sensors.Sensors.take = lambda _: sensors.Readings(  # type: ignore[method-assign]
+        bench.Sensors.take = lambda _: bench.Readings(  # type: ignore[method-assign]
             900.0, 2600.0, 690.0, 91.0, "hardware thermal"
         )
 

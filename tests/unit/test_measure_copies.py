@@ -99,9 +99,17 @@ def test_what_is_copied_is_chance(size: int) -> None:
     assert size == 1 or (shares.min() > 0 and shares.max() < 0.02)
 
 
-@pytest.mark.parametrize("name", ["_with_host", "_within_device", "_within_host", "_between"])
-def test_what_is_timed_is_a_copy_of_the_bytes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = clocked_bench(monkeypatch, tmp_path)
+@pytest.mark.parametrize(
+    ("kind", "src", "dst", "pinned"),
+    [
+        *(("d2h", "cuda:0", "host", 1), ("d2d", "cuda:0", "cuda:0", "")),
+        *(("h2h", "host", "host", ""), ("p2p", "cuda:0", "cuda:1", "")),
+    ],
+)
+def test_what_is_timed_is_a_copy_of_the_bytes(
+    kind: str, src: str, dst: str, pinned: int | str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = clocked_bench(monkeypatch, tmp_path, count=2)
     made: list[Any] = []
 
     def fresh(size: int, device: Any, *, pinned: bool = False) -> Any:
@@ -109,28 +117,23 @@ def test_what_is_timed_is_a_copy_of_the_bytes(name: str, tmp_path: Path, monkeyp
         return made[-1]
 
     monkeypatch.setattr(copies, "random_bytes", fresh)
-    arguments: dict[str, tuple[Any, ...]] = {
-        "_with_host": (4096, 1, False),  # from the device: the second is the source
-        "_within_device": (4096,),
-        "_within_host": (4096, 1),
-        "_between": (4096, 0, 1),
-    }
-    work = getattr(copies, name)(*arguments[name], bench)
+    work = copies._case(kind, src, dst, 4096, pinned).build(bench)
     work.call(0)
-    assert [int(x[0]) for x in made] == ([2, 2] if name == "_with_host" else [1, 1])
+    assert [int(x[0]) for x in made] == [1, 1]
     assert all(len(x) == 4096 and bool((x == x[0]).all()) for x in made)
 
 
 def test_rates_count_each_byte_once_and_both_ways_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = clocked_bench(monkeypatch, tmp_path)
     took = median_interval([1e-3] * 6)
-    one, both = copies._within_device(1 << 20, bench), copies._both_ways_with_host(1 << 20, bench)
+    ends = ("d2d", "cuda:0", "cuda:0"), ("bidir", "cuda:0", "host")
+    one, both = (copies._case(*each, 1 << 20).build(bench) for each in ends)
     assert one.figures is not None
     assert both.figures is not None
     assert one.figures(took)["GBps"] == pytest.approx(1.048576)
     assert both.figures(took)["GBps"] == pytest.approx(2 * 1.048576)
     assert one.figures(took)["latency_s"] is None
-    least = copies._within_device(4096, bench)
+    least = copies._case(*ends[0], 4096).build(bench)
     assert least.figures is not None
     assert least.figures(took)["latency_s"] == 1e-3
 

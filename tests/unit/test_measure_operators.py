@@ -112,7 +112,7 @@ def test_sensors_read_and_never_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """Uses a fake NVML that has no functions that set anything."""
     import ctypes
 
-    from validate.machine.measure import sensors as module
+    from validate.machine.measure import bench as module
 
     class Nvml:  # its functions have the names that the library gives them
         def nvmlInit_v2(self) -> int:  # noqa: N802

@@ -46,8 +46,7 @@ LEFT_OUT: Mapping[str, By] = {
     "place": lambda row: row.place,
     "source": lambda row: row.source,
     "generation": lambda row: row.generation,
-}
-"""What is left out in turn: the key of a row's part.  Widths are made for places."""
+}  # what is left out in turn: the key of a row's part.  Widths are made for places.
 
 
 def make_evidence(

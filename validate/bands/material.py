@@ -132,8 +132,7 @@ class Quantiles(NamedTuple):
         return abs(error - self.middle) / max(side, NARROWEST)
 
 
-Unit = tuple[str, str]
-"""A source and a place that it measured."""
+Unit = tuple[str, str]  # a source and a place that it measured
 _Key = tuple[int, Unit]  # the index of a class in the family, and a unit
 
 

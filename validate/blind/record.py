@@ -37,8 +37,7 @@ from validate.tables.names import RowNames
 from validate.tables.statistics import relative_error, summarise
 from validate.tables.table import Table, read_table, rule_columns, shown_as, tabulate
 
-PROJECT = Path(__file__).resolve().parent
-"""The folder of the project's own record."""
+PROJECT = Path(__file__).resolve().parent  # the folder of the project's own record
 
 RECORD, PREDICTIONS = "record.jsonl", "predictions"
 _MOST_BYTES = 64_000_000

@@ -33,10 +33,7 @@ _HALF = 0.5  # a card in a slot of half the width, which NCCL knows where it is 
 _ERAS = ((2, 18), NCCL_TODAY)
 _CHOICE = "'Algo' and 'proto' of NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=TUNING"
 _RATES = ((0.5, "half"), (0.25, "a quarter"), (0.125, "an eighth"))
-
-
-SHOWN = ", as NCCL reports"
-"""How words of a cause end that the log shows to be there."""
+SHOWN = ", as NCCL reports"  # how words of a cause end that the log shows to be there
 
 
 class Cause(NamedTuple):
@@ -285,14 +282,38 @@ def explained(
     """
     step = max(1, -(-len(rows) // _CAUSE_SIZES))
     some = rows[::-1][::step][::-1]
+
+    def tried_causes() -> Iterator[_TriedCause]:
+        """Yield causes with their times at *some* of the sizes."""
+        cliff = healthy.cliff_in(rows)
+        if cliff is not None and session.machine(question.where).n_hosts > 1:
+            beyond = statistics.median(row.ratio for row in rows if row.size_bytes >= cliff.after_bytes)
+            level = statistics.median(row.ratio for row in rows if row.size_bytes <= cliff.before_bytes)
+            times = [row.expected_s * (beyond if row.size_bytes >= cliff.after_bytes else level) for row in some]
+            words = "a cliff over a size (switch buffers, PFC or ECN not set, packets lost)"
+            yield _TriedCause(words, "counters of drops and pauses (`ethtool -S`, `perfquery`), fewer machines", times)
+        small = [row.measured_s - row.expected_s for row in rows if not row.is_full]
+        longer_s = statistics.median(small) if len(small) >= healthy.FEW else 0.0
+        if longer_s > 0.0:
+            words = f"each exchange {format_duration(longer_s, digits=2)} longer, however large"
+            words += " (processes on the wrong cores or socket, a busy host)"
+            hosts = "`taskset -p` and `numactl -s` of each process, `top` on each host"
+            times = [row.expected_s + longer_s for row in some]
+            yield _TriedCause(words, hosts, times, is_fault=False)  # on sound hosts too, small sizes are longer
+        for cause in causes_of(session, topology, question, fixed):
+            step_done(cause.words)
+            with suppress(InputError):
+                times = [session.time_s(replace(cause.question, size_bytes=float(row.size_bytes))) for row in some]
+                yield _TriedCause(cause.words, cause.measure, times, cause.is_fault)
+
     ratios = [row.ratio for row in some]
-    error, slow = _error(ratios), healthy.is_slow(rows, some, ratios)
+    error, slow = _error(ratios), healthy.slow_among(rows, some, ratios)
     healthy_unlikely = _unlikely(some, ratios)
-    at_edge = healthy.is_slow(rows, rows, [row.ratio for row in rows], scatter=1.0)
+    at_edge = healthy.slow_among(rows, rows, [row.ratio for row in rows], scatter=1.0)
     if healthy_unlikely < _BY_CHANCE and not slow and not at_edge:
         return Explanations()
     within = max(math.log(row.slowest_s / row.expected_s) for row in some)
-    every = list(_times_of(session, topology, question, rows, some, fixed, step_done))
+    every = list(tried_causes())
     tried: list[tuple[float, _TriedCause]] = []
     for each in every:
         if any(abs(time_s / row.expected_s - 1.0) >= _SAME for row, time_s in zip(some, each.times, strict=True)):
@@ -303,7 +324,7 @@ def explained(
     for unlikely, each in tried:
         ratios = each.left(some)
         left = _error(ratios, without=len(ratios) // 4)
-        cures = left <= _LOWERED * error and slow and not healthy.is_slow(rows, some, ratios)
+        cures = left <= _LOWERED * error and slow and not healthy.slow_among(rows, some, ratios)
         clear = each.is_fault and unlikely < sound - _BY_CHANCE
         is_clear = is_clear or clear
         if left <= within and (left <= _HALVED * error or cures or clear):
@@ -326,38 +347,6 @@ class _TriedCause(NamedTuple):
     def left(self, some: Sequence[SizeComparison]) -> list[float]:
         """Return measured over predicted time at *some* sizes."""
         return [row.measured_s / time_s for row, time_s in zip(some, self.times, strict=True)]
-
-
-def _times_of(
-    session: Session,
-    topology: Topology,
-    question: CollectiveQuestion,
-    rows: Sequence[SizeComparison],
-    some: Sequence[SizeComparison],
-    fixed: Collection[str],
-    step_done: Callable[[str], None],
-) -> Iterator[_TriedCause]:
-    """Yield causes with their times at *some* of the sizes."""
-    cliff = healthy.cliff_in(rows)
-    if cliff is not None and session.machine(question.where).n_hosts > 1:
-        beyond = statistics.median(row.ratio for row in rows if row.size_bytes >= cliff.after_bytes)
-        level = statistics.median(row.ratio for row in rows if row.size_bytes <= cliff.before_bytes)
-        times = [row.expected_s * (beyond if row.size_bytes >= cliff.after_bytes else level) for row in some]
-        words = "a cliff over a size (switch buffers, PFC or ECN not set, packets lost)"
-        yield _TriedCause(words, "counters of drops and pauses (`ethtool -S`, `perfquery`), fewer machines", times)
-    small = [row.measured_s - row.expected_s for row in rows if not row.is_full]
-    longer_s = statistics.median(small) if len(small) >= healthy.FEW else 0.0
-    if longer_s > 0.0:
-        words = f"each exchange {format_duration(longer_s, digits=2)} longer, however large"
-        words += " (processes on the wrong cores or socket, a busy host)"
-        hosts = "`taskset -p` and `numactl -s` of each process, `top` on each host"
-        times = [row.expected_s + longer_s for row in some]
-        yield _TriedCause(words, hosts, times, is_fault=False)  # on sound hosts too, small sizes are longer
-    for cause in causes_of(session, topology, question, fixed):
-        step_done(cause.words)
-        with suppress(InputError):
-            times = [session.time_s(replace(cause.question, size_bytes=float(row.size_bytes))) for row in some]
-            yield _TriedCause(cause.words, cause.measure, times, cause.is_fault)
 
 
 def _error(ratios: Sequence[float], without: int = 0) -> float:

@@ -95,8 +95,7 @@ FEW = 3  # sizes from which a group decides
 _LARGE_BYTES = 1 << 20  # smallest large size
 _SHARE = 1 / 8  # smallest large size over a log's largest size
 _NEAR = 0.95  # of the fastest healthy time; a log slightly faster is still healthy
-SCATTER = 1.05
-"""Times the slowest healthy time, or the expected one, that the runs of one machine may differ by."""
+SCATTER = 1.05  # times the slowest healthy time, or the expected one, that the runs of one machine may differ by
 _FAR = 2.0  # times beyond the healthy range: no scatter of a healthy machine
 
 
@@ -178,28 +177,22 @@ def log_pace(rows: Sequence[SizeComparison]) -> Pace:
     return "slow" if slow_groups(rows) else "healthy"
 
 
-def is_slow(
-    rows: Sequence[SizeComparison], some: Sequence[SizeComparison], ratios: Sequence[float], scatter: float = SCATTER
-) -> bool:
-    """Return whether the log of *rows* is slow if *some* of them take *ratios* times the expected time.
-
-    With a *scatter* of 1, it is slow but for the scatter of runs: healthy, and a reason to look for causes.
-    """
-    return bool(_slow(rows, some, ratios, scatter))
-
-
 def slow_groups(rows: Sequence[SizeComparison]) -> list[tuple[bool, ...]]:
     """Return the groups that make *rows* slow: of large sizes (True), the others (False), or both together."""
-    found = _slow(rows, rows, [row.ratio for row in rows])
+    found = slow_among(rows, rows, [row.ratio for row in rows])
     cliff = cliff_in(rows)
     beyond = [row.ratio for row in rows if cliff is not None and row.size_bytes >= cliff.after_bytes]
     falls = len(beyond) >= FEW and statistics.median(beyond) > SCATTER
     return found or ([(True,)] if falls else [])
 
 
-def _slow(
+def slow_among(
     rows: Sequence[SizeComparison], some: Sequence[SizeComparison], ratios: Sequence[float], scatter: float = SCATTER
 ) -> list[tuple[bool, ...]]:
+    """Return the groups that make the log of *rows* slow if *some* of them take *ratios* times the expected time.
+
+    With a *scatter* of 1, it is slow but for the scatter of runs: healthy, and a reason to look for causes.
+    """
     pairs = list(zip(some, ratios, strict=True))
     found = []
     for group in _deciding(rows):
@@ -274,8 +267,7 @@ def dips_in(rows: Sequence[SizeComparison]) -> Iterator[int]:
         at += 1
 
 
-_OF_LINE_RATE = 0.9
-"""Least healthy share of what an adapter carries; perftest reaches 0.92 to 0.99 of the line rate."""
+_OF_LINE_RATE = 0.9  # least healthy share of what an adapter carries; perftest reaches 0.92 to 0.99 of the line rate
 
 
 class CheckedLink(NamedTuple):

@@ -110,6 +110,8 @@ def keep(asked: StepToMeasure, folder: Path, *, parts: bool = False) -> None:
     import torch
 
     from validate.machine.measure.built.description import DescriptionFile
+    from validate.machine.measure.built.module import BuiltNetwork
+    from validate.machine.measure.case import Unavailable
     from validate.machine.measure.cases.steps import write_asked
 
     network, question = as_run(asked.network, f"torch {torch.__version__}"), asked.question
@@ -123,18 +125,20 @@ def keep(asked: StepToMeasure, folder: Path, *, parts: bool = False) -> None:
     new = path.with_name(path.name + ".new")
     new.write_text(text + "\n", encoding="utf-8")
     new.replace(path)
-    shape = replace(_shape(asked, DescriptionFile(str(folder), name)), parts=parts)
+    described = DescriptionFile(str(folder), name)
+    shape = replace(_shape(asked, described), parts=parts)
     shapes = [shape]
     if not parts and not shape.recompute and question.workload.startswith("torch:"):  # the factory and its sizes
         known = {"batch": question.batch, **{name: size for name, size in question.sizes if name in FACTORY_SIZES}}
         sizes = (f"{name}={size}" for name, size in known.items())
         shapes.append(replace(shape, source=" ".join([question.workload, *sizes])))
-    try:
-        if not parts:
-            _check(shape)
-    except InputError:
-        path.unlink()
-        raise
+    if not parts:
+        try:
+            with torch.device("meta"):  # which allocates no memory
+                BuiltNetwork(described.read(), shape.recompute, in_blocks=shape.shards > 0)
+        except Unavailable as error:
+            path.unlink()
+            raise InputError(Fault(f"--workload {shape.model}: torch cannot be made to run it: {error}")) from None
     write_asked(folder, shapes)
 
 
@@ -174,21 +178,6 @@ def _shape(asked: StepToMeasure, network: Any) -> MeasuredStep:
         **taken(question, "batch micro_batches sums_in_fp32 gathers_in_fp32"),
         **taken(options, "policy=precision fused=fused_optimizer channels_last"),
     )
-
-
-def _check(shape: MeasuredStep) -> None:
-    """Raise InputError if the network cannot be built; it is built on the meta device, which allocates no memory."""
-    import torch
-
-    from validate.machine.measure.built.module import BuiltNetwork
-    from validate.machine.measure.case import Unavailable
-
-    assert shape.network is not None
-    try:
-        with torch.device("meta"):
-            BuiltNetwork(shape.network.read(), shape.recompute, in_blocks=shape.shards > 0)
-    except Unavailable as error:
-        raise InputError(Fault(f"--workload {shape.model}: torch cannot be made to run it: {error}")) from None
 
 
 _PAYLOADS = ("bytes:", "sweep:")

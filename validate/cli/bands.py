@@ -77,7 +77,11 @@ def bands_command(
         return
     found = make.make_evidence(rows, calibrated=after, session=session)
     document = make.bands_document(found, [Path(file).name for file in files])
-    print_result(json.dumps(document, indent=2) + "\n" if as_json else _classes(document))
+    names = ("low", "middle", "high", "shared", "unseen", "outside", "strange", "calibrated")
+    classes = [["class", "rows", "places", *names]]  # whose bands hold 80 % of the ratios measured / predicted
+    for entry in document["classes"]:
+        classes.append([entry["name"], *(f"{entry[n]:g}" for n in ("rows", "places", *names))])
+    print_result(json.dumps(document, indent=2) + "\n" if as_json else _table(classes))
     if write:
         path = write_package_file(files_of("simulator.bands") / "bands.json", constants_text(document, "classes"))
         if not quiet and sys.stderr is not None:
@@ -96,16 +100,6 @@ def _calibrated(
         for row in measured(rows, names.session)
         if row.composition.parts
     }
-
-
-def _classes(document: dict[str, object]) -> str:
-    """Return a text table of the classes: the bands that hold 80 % of the ratios measured / predicted."""
-    entries = document["classes"]
-    assert isinstance(entries, list)
-    names = ("low", "middle", "high", "shared", "unseen", "outside", "strange", "calibrated")
-    rows = [["class", "rows", "places", *names]]
-    rows += [[entry["name"], *(f"{entry[n]:g}" for n in ("rows", "places", *names))] for entry in entries]
-    return _table(rows)
 
 
 def _show_coverage(ways: Mapping[str, Sequence[make.Coverage]], *, as_json: bool) -> None:

@@ -103,7 +103,12 @@ def fit_tables(
         leave_one_out = "generation"
     of_rows = share_in(share)
     _check_judging(leave_one_out, held_out, of_rows, terms=terms, write=write)
-    families = _families(only)
+    families = list(_BY_NAME.values())
+    if only is not None:
+        names = [name.strip() for name in only.split(",")]
+        if unknown := [name for name in names if name not in _BY_NAME]:
+            raise InputError(f"--only: no family '{one_line(unknown[0], 60)}'; {nearest(unknown[0], _BY_NAME)}")
+        families = [_BY_NAME[name] for name in dict.fromkeys(names)]
     _read.cache_clear()
     _lines.cache_clear()
     _, rows = _read(tuple(files))
@@ -112,10 +117,9 @@ def fit_tables(
     if not families:
         raise InputError("no row is left to fit to")
     places = {row.place for row in rows}
-    for name in held_out:
-        if name not in places:
-            told = f"--hold-out: the tables have no device or machine '{one_line(name, 60)}'"
-            raise InputError(f"{told}; {nearest(name, places)}")
+    if absent := [name for name in held_out if name not in places]:
+        told = f"--hold-out: the tables have no device or machine '{one_line(absent[0], 60)}'"
+        raise InputError(f"{told}; {nearest(absent[0], places)}")
     held = tuple(("place", name) for name in held_out)
     tasks = []
     for family in families:
@@ -158,14 +162,6 @@ def _check_judging(leave_one_out: Text, hold_out: Sequence[str], share: float, *
 def _read(files: tuple[str, ...]) -> tuple[RowNames, list[MeasuredRow]]:
     names = RowNames()
     return names, read_rows(files, names, {family.kind for family in FAMILIES})
-
-
-def _families(only: str | None) -> list[Family]:
-    names = list(_BY_NAME) if only is None else [name.strip() for name in only.split(",")]
-    for name in names:
-        if name not in _BY_NAME:
-            raise InputError(f"--only: no family '{one_line(name, 60)}'; {nearest(name, _BY_NAME)}")
-    return [_BY_NAME[name] for name in dict.fromkeys(names)]
 
 
 def _fit(task: _Task) -> _Done:

@@ -174,8 +174,7 @@ _ROWS: Mapping[str, Callable[[MeasuredRow], bool]] = {
     "alone": lambda row: _is_alone(row) and not _is_short_on_amd(row),
     "fp32 convolutions": _is_convolution("fp32"),
     "fp16 convolutions": _is_convolution("fp16"),
-}
-"""Rows by their names in ``families.yaml``."""
+}  # rows by their names in ``families.yaml``
 
 
 def _family(name: str, stages: Mapping[str, Any], rows: Mapping[str, Any], **others: Any) -> Family:
@@ -192,8 +191,7 @@ def _family(name: str, stages: Mapping[str, Any], rows: Mapping[str, Any], **oth
 FAMILIES: tuple[Family, ...] = tuple(_family(name, **written) for name, written in _WRITTEN["families"].items())
 
 
-Skip = Callable[[int, str], None]
-"""Called with the line of each unused row and the reason."""
+Skip = Callable[[int, str], None]  # called with the line of each unused row and the reason
 
 _APART = 1.25  # chosen: times of one question that differ by more are of different work
 

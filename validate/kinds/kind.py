@@ -30,8 +30,7 @@ MEMORY_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "allocated": ("max_allocated_bytes", "peak_bytes"),
     "reserved": ("max_reserved_bytes",),
     "process": ("smi_bytes",),
-}
-"""Columns by figure; of several the first with a value counts."""
+}  # columns by figure; of several the first with a value counts
 
 ALL_COLUMNS = tuple(column for columns in MEMORY_COLUMNS.values() for column in columns)
 
@@ -68,8 +67,7 @@ def memory_figures(cell: Callable[[str], str]) -> tuple[MemoryFigure, ...]:
     return tuple(found)
 
 
-Cell = Callable[[str], str]
-"""Returns the text of a row's cell by column name; empty if the row has none."""
+Cell = Callable[[str], str]  # returns the text of a row's cell by column name; empty if the row has none
 
 
 class Timing(Protocol):

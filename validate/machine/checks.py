@@ -14,8 +14,7 @@ from simulator.user_files import open_user_file, read_user_file
 from validate.machine.measure.host import cpu_facts
 
 _MOST_BYTES = 64_000_000  # of a record
-SHARE = 0.25
-"""Share of the cores that may be wanted by other processes, over the last minute, on an idle machine."""
+SHARE = 0.25  # share of the cores that may be wanted by other processes, over the last minute, on an idle machine
 
 
 def reported(device: str) -> dict[str, Any]:

@@ -123,8 +123,7 @@ def _begin(calibrations: Mapping[str, Calibration]) -> None:
 MOST_DIFFERENT = 100_000
 """Most distinct labels, reasons and configurations of a table; each takes some 100 bytes or more."""
 
-OTHER_REASON = f"another of more than {MOST_DIFFERENT:,} reasons"
-"""Stands for the reasons beyond these."""
+OTHER_REASON = f"another of more than {MOST_DIFFERENT:,} reasons"  # stands for the reasons beyond these
 
 
 def _judge(row: MeasuredRow, answer: Predicted, trust: Sequence[str]) -> None:

@@ -15,8 +15,7 @@ from simulator.questions.nccl import FEATURES, OLDEST_RULES, Feature, Version, c
 from simulator.questions.where import NCCL_TODAY
 from simulator.units import parse_quantity
 
-NOMINAL_BYTES = 256 << 20
-"""Stands in for a size that a table does not give: so large that only bandwidth counts."""
+NOMINAL_BYTES = 256 << 20  # stands in for a size that a table does not give: so large that only bandwidth counts
 
 T = TypeVar("T", bound=str)
 _MOST_BYTES = 1e15

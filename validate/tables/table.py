@@ -23,8 +23,7 @@ from simulator.user_files import read_user_file
 from simulator.workload.precision import precision_named
 from validate.tables.csv_text import MAX_BYTES, MAX_HELD, CsvRecord, Records, csv_bytes, read_records
 
-PUBLISHED = "published"
-"""The name of the conventions of published tables that come along."""
+PUBLISHED = "published"  # the name of the conventions of published tables that come along
 
 NAMES = frozenset({"dataset", "machine", "source", "note", "row_id"})
 """Columns that say whose a row is; conventions of every table look at none of them."""
@@ -295,8 +294,7 @@ def tabulate(records: Records, name: str, needed: Iterable[str], read: Iterable[
     return Table(name, head.fields, records.rows(), position, what, filled_columns(what))
 
 
-SOURCES = "completed"
-"""The column in which a completed table has the sources of what was added to a row."""
+SOURCES = "completed"  # the column in which a completed table has the sources of what was added to a row
 
 _LOOKED_AT = 2000  # rows
 AddedCells = dict[str, tuple[str, Convention]]  # of a row, by column: the value, and the rule that it is from

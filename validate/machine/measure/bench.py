@@ -22,13 +22,8 @@ _SM, _MEMORY = 1, 2  # nvmlClockType_t: SM and memory
 _CORE_C = 0  # nvmlTemperatureSensors_t
 # nvmlClocksEventReasons: what holds the clock below the requested one.
 _POWER_CAP = "power cap"
-_REASONS = {
-    0x4: _POWER_CAP,
-    0x8: "hardware slowdown",
-    0x20: "software thermal",
-    0x40: "hardware thermal",
-    0x80: "power brake",
-}
+_REASONS = {0x4: _POWER_CAP, 0x8: "hardware slowdown", 0x20: "software thermal", 0x40: "hardware thermal"}
+_REASONS |= {0x80: "power brake"}
 _POWER_INSTANT = 186  # NVML_FI_DEV_POWER_INSTANT, in mW; nvmlDeviceGetPowerUsage is a mean over a second
 _PERIOD_S = 0.02  # update period of the driver's readings
 _HELD = 0.5  # of the power limit: a board that draws less is not held by it, but remembers for seconds that it was
@@ -54,14 +49,10 @@ class _FieldValue(ctypes.Structure):
     """NVML's nvmlFieldValue_t."""
 
     _fields_ = (
-        ("fieldId", ctypes.c_uint),
-        ("scopeId", ctypes.c_uint),
-        ("timestamp", ctypes.c_longlong),
-        ("latencyUsec", ctypes.c_longlong),
-        ("valueType", ctypes.c_int),
-        ("nvmlReturn", ctypes.c_int),
-        ("value", ctypes.c_uint),
-        ("rest", ctypes.c_uint),  # of a union of eight bytes
+        *((name, ctypes.c_uint) for name in ("fieldId", "scopeId")),
+        *((name, ctypes.c_longlong) for name in ("timestamp", "latencyUsec")),
+        *((name, ctypes.c_int) for name in ("valueType", "nvmlReturn")),
+        *((name, ctypes.c_uint) for name in ("value", "rest")),  # the rest of a union of eight bytes
     )
 
 

@@ -82,12 +82,9 @@ class Case:
         return " ".join(f"{value}" for value in self.columns.values() if value != "")
 
 
-ASKED = "asked.json"
-"""The file that lists the steps a user asked for."""
-EXCHANGES = "exchanges.json"
-"""The file that lists the exchange strategies a user asked for, with each rank's part."""
-SCALING = "scaling.json"
-"""The file that describes the step a user asked for over 1, 2, ... n ranks."""
+ASKED = "asked.json"  # the file that lists the steps a user asked for
+EXCHANGES = "exchanges.json"  # the file that lists the exchange strategies a user asked for, with each rank's part
+SCALING = "scaling.json"  # the file that describes the step a user asked for over 1, 2, ... n ranks.
 
 
 @dataclass(frozen=True, slots=True)

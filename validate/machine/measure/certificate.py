@@ -26,8 +26,7 @@ from typing import Any
 from validate.machine.measure.host import nvidia_smi, removed_on_signals
 from validate.machine.measure.table import CERTIFICATE, write_json
 
-MOST_BYTES = 10 << 20
-"""The size of an archive that is not exceeded; tables beyond it are left out, the largest first."""
+MOST_BYTES = 10 << 20  # the size of an archive that is not exceeded; tables beyond it are left out, the largest first
 _LAST_S = 6.0  # of the time: for the last archive, and for a process to end
 _MOST_SAID = 200  # characters of what a process said last
 _GRACE_S = 2.0  # that a part may run over its time before it is cut
@@ -64,8 +63,7 @@ PARTS = (
     CertificatePart("g-steps", ("judged",), 28),
     CertificatePart("h-operators", ("ops",), 7),
 )
-CUT = "cut: its time was over"
-"""How a part ends that would take longer; what it had measured is kept."""
+CUT = "cut: its time was over"  # how a part ends that would take longer; what it had measured is kept
 JUDGES = tuple(part.name for part in PARTS[-2:])
 """The parts that nothing is fitted to: steps, and operators that were not chosen."""
 

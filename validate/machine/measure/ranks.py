@@ -27,8 +27,7 @@ from validate.machine.measure.case import Unavailable, fault_line
 from validate.machine.measure.host import usable_threads
 from validate.machine.measure.timing import Call, Effort, Interval, repeated
 
-RankTask = Callable[..., Any]
-"""What a rank runs: a function of its rank, of how many there are, and of more."""
+RankTask = Callable[..., Any]  # what a rank runs: a function of its rank, of how many there are, and of more
 Look = Callable[[], None] | None
 Begin = Callable[[int], object] | None
 _POLL_S = 0.02

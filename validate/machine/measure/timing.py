@@ -67,8 +67,7 @@ def _rank(n: int) -> int:
     return outside
 
 
-Call = Callable[[int], object]
-"""Runs the workload once; the argument numbers the calls, to rotate buffers."""
+Call = Callable[[int], object]  # runs the workload once; the argument numbers the calls, to rotate buffers
 
 
 class Stopwatch(Protocol):

@@ -9,7 +9,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -21,7 +22,7 @@ from torch.utils import _pytree as pytree
 
 from validate.machine.measure.built.description import DescribedLayer, Description
 from validate.machine.measure.built.operators import BY_NEIGHBOURS, MAKERS, needed
-from validate.machine.measure.built.shapes import Neighbours, Shape, TorchLayer, View, reshaped_part
+from validate.machine.measure.built.shapes import Neighbours, Shape, TorchLayer, View, named, reshaped_part
 from validate.machine.measure.built.spans import ForwardCall, Recompute, end, spans
 from validate.machine.measure.case import Unavailable
 
@@ -63,7 +64,7 @@ class BuiltNetwork(nn.Module):  # type: ignore[misc]
         self.fed = description.fed
         self._known: dict[str, Any] = {}
         self._steps: list[ForwardCall] = []
-        self._shapes = {n: _fed_shape(description, n) for n in description.fed}
+        self._shapes = {n: _fed(description, n)[0] for n in description.fed}
         # (layer index, input position) of a reader that gets only part of a tensor, to the number of that part
         self._parts: dict[tuple[int, int], int] = {}
         self._split(description, description.fed)
@@ -72,7 +73,14 @@ class BuiltNetwork(nn.Module):  # type: ignore[misc]
         for layer in description.layers:
             for number in layer.inputs:
                 readers.setdefault(number, []).append(layer)
+        places: dict[str, str] = {}
         for index, layer in enumerate(description.layers):
+            parted = _BLOCK.match(layer.name)
+            block, mixes = parted[0] if parted else "", layer.operator in _MIXES
+            for parameter in layer.parameters if in_blocks else ():
+                if places.setdefault(parameter.name, block) != block:  # each block would shard it
+                    told = f"{layer.name}: {parameter.name} is shared between blocks, which are sharded apart"
+                    raise Unavailable(told)
             reads = tuple(self._parts.get((index, i), number) for i, number in enumerate(layer.inputs))
             near = Neighbours(tuple(writers.get(n) for n in layer.inputs), tuple(readers.get(layer.output, ())))
             made = self._made(layer, [self._shapes[n] for n in reads], near)
@@ -80,25 +88,24 @@ class BuiltNetwork(nn.Module):  # type: ignore[misc]
             if prod(made.shape) != is_said and made.shape:
                 raise Unavailable(f"{layer.name}: returns {prod(made.shape)} elements; {is_said} are said")
             self._shapes[layer.output] = made.shape
-            block, mixes = _BLOCK.match(layer.name), layer.operator in _MIXES
-            step = ForwardCall(made.call, reads, (layer.output,), block[0] if block else "", mixes, module=made.module)
+            step = ForwardCall(made.call, reads, (layer.output,), block, mixes, module=made.module)
             self._steps.append(step)
             self._split(description, (layer.output,))
         self.outputs = tuple(layer.output for layer in description.layers if layer.output not in readers)
         end(self._steps, self.outputs)
-        if in_blocks:
-            _check_apart(description, self._steps)
         if sum(p.numel() for p in self._known.values()) != description.parameter_count:
             raise Unavailable(f"{description.name}: parameters of one name differ in size")
         self.spans = nn.ModuleList(spans(self._steps, self.outputs, recompute, in_blocks=in_blocks))
 
     def _made(self, layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> TorchLayer:
-        if layer.operator not in {*BY_NEIGHBOURS, *MAKERS}:
+        if layer.operator in BY_NEIGHBOURS:
+            made = BY_NEIGHBOURS[layer.operator](layer, shapes, near)
+        elif layer.operator in MAKERS:
+            made = MAKERS[layer.operator](layer, shapes)
+        else:
             raise Unavailable(f"{layer.name}: no way to build a {layer.operator}")
-        by_both = BY_NEIGHBOURS.get(layer.operator)
-        made = by_both(layer, shapes, near) if by_both is not None else MAKERS[layer.operator](layer, shapes)
         trained = {parameter.name: parameter.trained for parameter in layer.parameters}
-        for own, name in made.names.items():
+        for own, name in named(layer, made.module).items() if made.module is not None else ():
             parameter = getattr(made.module, own)
             known = self._known.setdefault(name, parameter)
             if known.shape != parameter.shape:
@@ -153,17 +160,6 @@ class BuiltNetwork(nn.Module):  # type: ignore[misc]
         return [span for span in self.spans if span.apart and next(span.parameters(), None) is not None]
 
 
-def _check_apart(description: Description, steps: Sequence[ForwardCall]) -> None:
-    """Raise Unavailable where blocks share a parameter, since each block would shard it."""
-    places: dict[str, str] = {}
-    blocks = {step.writes[0]: step.block for step in steps}
-    for layer in description.layers:
-        block = blocks[layer.output]
-        for parameter in layer.parameters:
-            if places.setdefault(parameter.name, block) != block:
-                raise Unavailable(f"{layer.name}: {parameter.name} is shared between blocks, which are sharded apart")
-
-
 def _of_join(description: Description, layer: DescribedLayer, position: int, need: int) -> int:
     """Return *need*, reduced for the largest input of a concatenation whose output is smaller than its inputs."""
     if layer.operator != "Copy" or len(layer.inputs) < 2:
@@ -182,37 +178,27 @@ def _sides_of_join(description: Description, layer: DescribedLayer) -> Shape:
     return (reader.size("h_in"), reader.size("w_in")) if reader and not reader.sizes.get("transposed") else ()
 
 
-# -- inputs ----------------------------------------------------------------------------
-
-
-def _first_reader(description: Description, number: int) -> tuple[DescribedLayer, int]:
-    return next((layer, layer.inputs.index(number)) for layer in description.layers if number in layer.inputs)
-
-
-def _fed_shape(description: Description, number: int) -> Shape:
-    """Return the shape of an input tensor, from the first layer that reads it."""
-    layer, position = _first_reader(description, number)
+def _fed(description: Description, number: int) -> tuple[Shape, int]:
+    """Return an input tensor's shape, as its first reader has it, and how many values it may take; 0: no integer."""
+    layer = next(layer for layer in description.layers if number in layer.inputs)
     s, whole, samples = layer.size, description.elements[number], description.samples
-    if layer.operator == "Conv2d" and not layer.sizes.get("transposed"):
-        return s("batch"), s("c_in"), s("h_in"), s("w_in")
-    cols = s("inputs") if layer.operator in ("Linear", "Recurrent") else 1
-    if layer.operator in ("LayerNorm", "Softmax", "CrossEntropy") and position == 0:
-        cols = s("cols")
+    position, most, cols = layer.inputs.index(number), 0, 1
+    match layer.operator:
+        case "Conv2d" if not layer.sizes.get("transposed"):
+            return (s("batch"), s("c_in"), s("h_in"), s("w_in")), 0
+        case "Linear" | "Recurrent":
+            cols = s("inputs")
+        case "CrossEntropy" if position == 1:
+            most = s("cols")
+        case "LayerNorm" | "Softmax" | "CrossEntropy" if position == 0:
+            cols = s("cols")
+        case "Embedding":
+            most = s("vocabulary")
+        case "Elementwise" if layer.sizes.get("function") == "nll_loss" and position == 1:
+            most = description.elements[layer.inputs[0]] // whole
     rows = whole // cols
     lead = (samples, rows // samples) if rows % samples == 0 and rows > samples else (rows,)
-    return lead if cols == 1 else (*lead, cols)
-
-
-def _range_of(description: Description, number: int) -> int:
-    """Return the number of values that an integer input may take; 0 where the input is not an integer."""
-    layer, position = _first_reader(description, number)
-    if layer.operator == "Embedding":
-        return layer.size("vocabulary")
-    if layer.operator == "CrossEntropy" and position == 1:
-        return layer.size("cols")
-    if layer.operator == "Elementwise" and layer.sizes.get("function") == "nll_loss" and position == 1:
-        return description.elements[layer.inputs[0]] // description.elements[number]
-    return 0
+    return lead if cols == 1 else (*lead, cols), most
 
 
 def build_module(
@@ -226,8 +212,7 @@ def build_module(
     with torch.device(device):
         module = BuiltNetwork(description, recompute, in_blocks=in_blocks).to(dtype)
         inputs = []
-        for number in description.fed:
-            shape, most = _fed_shape(description, number), _range_of(description, number)
+        for shape, most in (_fed(description, number) for number in description.fed):
             inputs.append(torch.randint(most, shape) if most else torch.randn(shape, dtype=dtype))
     return BuiltModule(module.train(), tuple(inputs))
 
@@ -267,8 +252,11 @@ def build_own(source: str, device: Any, *, dtype: Any = None, training: bool = T
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
         raise Unavailable(f"{name}: its own code is not here ({error}); it is looked for as Python imports") from None
+    accepted: Collection[str] = ()
+    with suppress(TypeError, ValueError):
+        accepted = inspect.signature(found).parameters
     with torch.device(device):
-        made = found(**_accepted(found, known))
+        made = found(**{size: value for size, value in known.items() if size in accepted})
         module, inputs, loss = (*(made if isinstance(made, tuple) else (made,)), None, None)[:3]
         module = getattr(module, "_orig_mod", module)
         if shapes:
@@ -288,15 +276,6 @@ def build_own(source: str, device: Any, *, dtype: Any = None, training: bool = T
 
     own = _Own(module, form, loss).to(device=device, dtype=dtype).train(training)
     return BuiltModule(own, tuple(map(placed, leaves)))
-
-
-def _accepted(factory: Any, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return those of *sizes* that the factory has parameters for."""
-    try:
-        names = inspect.signature(factory).parameters
-    except (TypeError, ValueError):
-        return {}
-    return {name: size for name, size in sizes.items() if name in names}
 
 
 def _random(shape: str, batch: int) -> Any:

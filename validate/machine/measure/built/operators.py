@@ -12,7 +12,7 @@ from torch.nn import functional as F  # noqa: N812  torch's own short name
 
 from validate.machine.measure.built import shapes as views
 from validate.machine.measure.built.description import DescribedLayer
-from validate.machine.measure.built.shapes import Neighbours, Shape, TorchLayer, WithParameters, named, seen
+from validate.machine.measure.built.shapes import Neighbours, Shape, TorchLayer, WithParameters, seen
 from validate.machine.measure.case import Unavailable
 
 
@@ -49,7 +49,7 @@ def needed(layer: DescribedLayer, position: int, whole: int) -> int:
 def _of_module(module: Any, layer: DescribedLayer, have: Shape, want: Shape, result: Shape) -> TorchLayer:
     """Return *module* of a tensor of shape *have*, seen as *want*, with the *result* in this shape."""
     view = seen(have, want, layer)
-    return TorchLayer(lambda x: module(view(x)), result, module, named(layer, module))
+    return TorchLayer(lambda x: module(view(x)), result, module)
 
 
 def _of_rows(have: Shape, rows: int, cols: int) -> Shape:
@@ -87,7 +87,7 @@ def _grouped(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
 
     module = WithParameters(product, weight=(count, outputs, inputs), ends=ends)
     nn.init.normal_(module.weight, std=inputs**-0.5)
-    return TorchLayer(module, (rows, outputs), module, named(layer, module))
+    return TorchLayer(module, (rows, outputs), module)
 
 
 def _matmul(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
@@ -130,20 +130,18 @@ def _conv(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
 
 def _batch_norm(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
     want = tuple(layer.size(name) for name in ("batch", "channels", "height", "width"))
-    channels, view = want[1], seen(shapes[0], want, layer)
-    if layer.parameters and layer.parameters[0].elements < channels:  # each image by itself (instance norm)
-        own = layer.parameters[0].elements
-        by_image = (want[0] * channels // own, own, *want[2:])
-        if prod(shapes[0]) != prod(want) or len(layer.parameters) != 2:
-            raise Unavailable(f"{layer.name}: no norm of each image with such parameters")
+    own = layer.parameters[0].elements if layer.parameters else want[1]
+    if own >= want[1]:
+        return _of_module(nn.BatchNorm2d(want[1], affine=bool(layer.parameters)), layer, shapes[0], want, want)
+    by_image = (want[0] * want[1] // own, own, *want[2:])  # each image by itself (instance norm)
+    if prod(shapes[0]) != prod(want) or len(layer.parameters) != 2:
+        raise Unavailable(f"{layer.name}: no norm of each image with such parameters")
 
-        def by_itself(x: Any, weight: Any, bias: Any) -> Any:
-            return F.instance_norm(x.reshape(by_image), weight=weight, bias=bias).reshape(x.shape)
+    def by_itself(x: Any, weight: Any, bias: Any) -> Any:
+        return F.instance_norm(x.reshape(by_image), weight=weight, bias=bias).reshape(x.shape)
 
-        normed = WithParameters(by_itself, weight=(own,), bias=(own,))
-        return TorchLayer(normed, shapes[0], normed, named(layer, normed))
-    module = nn.BatchNorm2d(channels, affine=bool(layer.parameters))
-    return TorchLayer(lambda x: module(view(x)), want, module, named(layer, module))
+    normed = WithParameters(by_itself, weight=(own,), bias=(own,))
+    return TorchLayer(normed, shapes[0], normed)
 
 
 def _layer_norm(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
@@ -156,7 +154,7 @@ def _layer_norm(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
     else:
         module = nn.LayerNorm(cols, elementwise_affine=affine, bias=len(layer.parameters) > 1)
     back = seen(want, shapes[0], layer)  # group norm treats groups as rows; the result has the shape of images again
-    return TorchLayer(lambda x: back(module(view(x))), shapes[0], module, named(layer, module))
+    return TorchLayer(lambda x: back(module(view(x))), shapes[0], module)
 
 
 def _embedding(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
@@ -175,7 +173,7 @@ def _recurrent(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
     module = _CELLS[layer.sizes["cell"]](inputs, hidden, bias=len(layer.parameters) > 2, batch_first=True)
     want = layer.size("batch"), layer.size("timesteps"), inputs
     view = seen(shapes[0], want, layer)
-    return TorchLayer(lambda x: module(view(x))[0], (*want[:2], hidden), module, named(layer, module))
+    return TorchLayer(lambda x: module(view(x))[0], (*want[:2], hidden), module)
 
 
 def _attention(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
@@ -268,8 +266,7 @@ def _cross_entropy(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer
 
 
 def _copy(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> TorchLayer:
-    elements = layer.size("elements")
-    have = shapes[0]
+    elements, have = layer.size("elements"), shapes[0]
     if len(shapes) > 1:
         return _joined(layer, shapes, elements)
     if layer.parameters:
@@ -315,7 +312,7 @@ def _led(layer: DescribedLayer, have: Shape, elements: int) -> TorchLayer:
         return torch.cat((weight.expand(pixels.shape[0], 1, -1), pixels), 1)
 
     module = WithParameters(led, weight=(size,))
-    return TorchLayer(module, (have[0], rows + 1, size), module, named(layer, module))
+    return TorchLayer(module, (have[0], rows + 1, size), module)
 
 
 def _cloned(have: Shape) -> TorchLayer:

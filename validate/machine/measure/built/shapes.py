@@ -8,7 +8,7 @@ its columns in turn.  Readers that together cover the tensor share one ``split``
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Any
@@ -80,15 +80,11 @@ class Neighbours:
 
 @dataclass(frozen=True, slots=True)
 class TorchLayer:
-    """A layer as torch runs it: ``call`` on its input tensors, and the ``shape`` of the result.
-
-    ``module`` holds its parameters; ``names`` maps the module's parameter names to the description's.
-    """
+    """A layer as torch runs it: ``call`` on its inputs, the ``shape`` of the result, and what holds its parameters."""
 
     call: Callable[..., Any]
     shape: Shape
     module: Any = None
-    names: dict[str, str] = field(default_factory=dict)
 
 
 def named(layer: DescribedLayer, module: Any) -> dict[str, str]:
@@ -205,22 +201,12 @@ def elementwise(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours
         return TorchLayer(lambda x: F.dropout(x, DROPOUT, training=True), shapes[0])
     if function == "topk":  # returns all values sorted; the reader takes the first ones
         return TorchLayer(lambda x: torch.topk(x, shapes[0][-1]).values, shapes[0])
-    if function == "mul" and len(shapes) == 2:
-        last = near.before[-1]
-        if last is not None and last.sizes.get("function") == "topk":  # scores of the experts that each token chose
-            return _weighed_rows(shapes[0], shapes[1])
+    last = near.before[-1] if function == "mul" and len(shapes) == 2 else None
+    if last is not None and last.sizes.get("function") == "topk":  # by the best scores of each token, which are sorted
+        rows, scores = shapes
+        chosen = prod(rows) // rows[-1] * scores[-1] // prod(scores)
+        return TorchLayer(lambda x, best: x * best[..., :chosen].reshape(*rows[:-1], 1).to(x.dtype), rows)
     return _of_tensors(layer, shapes, function, elements)
-
-
-def _weighed_rows(rows: Shape, scores: Shape) -> TorchLayer:
-    """Return rows multiplied by their scores: the best ones of each token, from sorted *scores*."""
-    count = prod(rows) // rows[-1]
-    chosen = count * scores[-1] // prod(scores)
-
-    def call(x: Any, best: Any) -> Any:
-        return x * best[..., :chosen].reshape(*rows[:-1], 1).to(x.dtype)
-
-    return TorchLayer(call, rows)
 
 
 def _loss(layer: DescribedLayer, shapes: Sequence[Shape], function: str) -> TorchLayer:
@@ -302,4 +288,4 @@ def _with_parameter(layer: DescribedLayer, shapes: Sequence[Shape], function: st
     if shape is None or prod(whole) != elements:
         raise Unavailable(f"{layer.name}: {size} numbers are not spread over {'x'.join(map(str, whole))}")
     module = WithParameters(getattr(torch, function), weight=shape)
-    return TorchLayer(module, whole, module, named(layer, module))
+    return TorchLayer(module, whole, module)

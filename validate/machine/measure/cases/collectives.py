@@ -128,7 +128,7 @@ def _time_on_rank(rank: int, count: int, name: str, size: int, effort: Effort) -
         made.append(torch.randn(size // share // _FLOAT_BYTES, device=device))
         return made[-1]
 
-    def renew() -> None:
+    def renew() -> None:  # each call of a sample multiplies the sums by *count*; they pass 1 halfway and stay finite
         for x in made:
             x.normal_().mul_(_first_size(count))
 
@@ -141,15 +141,10 @@ def _time_on_rank(rank: int, count: int, name: str, size: int, effort: Effort) -
 
 
 def _first_size(count: int) -> float:
-    """Return the initial magnitude of numbers that *count* ranks sum repeatedly in place, so that they stay finite.
-
-    Each call of a sample multiplies them by *count*; they pass 1 halfway through.
-    """
     return max(2.0**-125, math.pow(count, -MOST_CALLS / 2))
 
 
-Numbers = Callable[..., Any]
-"""Returns a buffer of the case's size, or of the *share*-th part of it."""
+Numbers = Callable[..., Any]  # returns a buffer of the case's size, or of the *share*-th part of it
 Made = Callable[[int, int, Numbers], Callable[[int], object]]
 
 
@@ -221,13 +216,9 @@ def strategy_cases(bench: Bench) -> Iterator[Case]:
 
 
 def _needs_bytes(exchange: BufferExchange, *, is_cuda: bool) -> int:
-    """Return the memory needed in bytes: that of the fullest GPU, or of all processes together on a CPU.
-
-    A stand holds its buffer and its staging buffer; on the CPU also its input and its expected result.
-    """
+    """Return the bytes of the fullest GPU, or on a CPU those of all ranks, with their inputs and expected results."""
     held = [exchange.n_elements + staging_count(stand_parts(exchange, s)) for s in range(len(exchange.stands))]
-    most = max(held) if is_cuda else sum(held) + 2 * exchange.n_elements * len(held)
-    return most * _FLOAT_BYTES
+    return (max(held) if is_cuda else sum(held) + 2 * exchange.n_elements * len(held)) * _FLOAT_BYTES
 
 
 def _build(

@@ -8,7 +8,7 @@ are timed by its clock.  ``latency_s`` is filled in for the smallest size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from itertools import permutations, product
@@ -33,14 +33,14 @@ def cases(bench: Bench) -> Iterator[Case]:
         if not bench.is_cuda:
             for count in sorted({usable_threads(), 1}, reverse=True):
                 note = f"{count} thread{'s' * (count > 1)}"
-                yield _case("h2h", "host", "host", size, "", partial(_within_host, size, count), note)
+                yield _case("h2h", "host", "host", size, note=note, threads=count)
             continue
         for pinned in (1, 0):
-            yield _case("h2d", "host", here, size, pinned, partial(_with_host, size, pinned, True))
-            yield _case("d2h", here, "host", size, pinned, partial(_with_host, size, pinned, False))
-        yield _case("d2d", here, here, size, "", partial(_within_device, size))
-        yield _case("bidir", here, "host", size, 1, partial(_both_ways_with_host, size), "both ways together")
-        yield _case("h2h", "host", "host", size, "", partial(_within_host, size, None), "all threads")
+            yield _case("h2d", "host", here, size, pinned)
+            yield _case("d2h", here, "host", size, pinned)
+        yield _case("d2d", here, here, size)
+        yield _case("bidir", here, "host", size, 1, "both ways together")
+        yield _case("h2h", "host", "host", size, note="all threads")
     if not bench.is_cuda or bench.alone:
         return
     sizes = spread(ladder(_LEAST, min(_PAIRS_MOST, bench.memory_bytes // 8)))
@@ -48,60 +48,39 @@ def cases(bench: Bench) -> Iterator[Case]:
         if size in sizes[:2] or 0 in (source, target):  # at sizes between, pairs with GPU 0
             one, other = f"cuda:{source}", f"cuda:{target}"
             way = "peer access" if torch.cuda.can_device_access_peer(source, target) else "through host memory"
-            yield _case("p2p", one, other, size, "", partial(_between, size, source, target), way)
+            yield _case("p2p", one, other, size, note=way)
             if source < target:
-                note = f"{way}; both ways together"
-                yield _case("p2p_bidir", one, other, size, "", partial(_both_ways, size, source, target), note)
+                yield _case("p2p_bidir", one, other, size, note=f"{way}; both ways together")
 
 
-def _case(kind: str, src: str, dst: str, size: int, pinned: int | str, build: Any, note: str = "") -> Case:
+def _case(
+    kind: str, src: str, dst: str, size: int, pinned: int | str = "", note: str = "", threads: int | None = None
+) -> Case:
     columns = Columns(kind=kind, src=src, dst=dst, bytes=size, pinned=pinned, note=note)
+    build = partial(_copy, kind, src, dst, size, pinned == 1, threads)
     return Case("copies", "copies.csv", columns, build, needs_bytes=4 * size)
 
 
-def _work(call: Any, size: int, watch: Stopwatch | None, ways: int = 1) -> TimedWork:
-    def figures(interval: Interval) -> dict[str, float | None]:
-        took_s = interval.median
-        least_s = took_s if size == _LEAST else None
-        return {"GBps": ways * size / took_s / 1e9, "time_s": took_s, "latency_s": least_s}
+def _copy(kind: str, src: str, dst: str, size: int, pinned: bool, threads: int | None, bench: Bench) -> TimedWork:
+    """Return a copy of *size* bytes, or two both ways at once, on independent streams of the GPUs at their ends.
 
-    return TimedWork(call, figures=figures, watch=watch)
-
-
-def _with_host(size: int, pinned: int, to_device: bool, bench: Bench) -> TimedWork:
-    host, device = random_bytes(size, "cpu", pinned=bool(pinned)), random_bytes(size, bench.device)
-    source, target = (host, device) if to_device else (device, host)
-    watch: Stopwatch = QueuedStopwatch(bench) if pinned else HostStopwatch(bench, waits=True)
-    return _work(lambda _: target.copy_(source, non_blocking=bool(pinned)), size, watch)
-
-
-def _within_device(size: int, bench: Bench) -> TimedWork:
-    source, target = (random_bytes(size, bench.device) for _ in range(2))
-    return _work(lambda _: target.copy_(source), size, QueuedStopwatch(bench))
-
-
-def _within_host(size: int, threads: int | None, _: Bench) -> TimedWork:
-    source, target = (random_bytes(size, "cpu") for _ in range(2))
-    return _work(lambda _: target.copy_(source), size, CpuStopwatch(threads or usable_threads()))
-
-
-def _both_ways_with_host(size: int, bench: Bench) -> TimedWork:
-    """Return concurrent copies to and from the device, each on its own stream."""
-    up, down = (random_bytes(size, "cpu", pinned=True) for _ in range(2))
-    above, below = (random_bytes(size, bench.device) for _ in range(2))
-    streams = [(torch.cuda.Stream(bench.device),) for _ in range(2)]
-    return _at_once(size, [(up, above), (below, down)], streams, QueuedStopwatch(bench), None)
-
-
-def _at_once(
-    size: int, buffers: Sequence[tuple[Any, Any]], streams: Sequence[tuple[Any, ...]], watch: Stopwatch, device: Any
-) -> TimedWork:
-    """Return copies from the first to the second of each pair of *buffers*, at once, on the *streams* of their ends.
-
-    The first stream of a pair carries the copy; the current stream of *device* waits for all.
+    torch issues a copy on its source's current stream; that of the first GPU waits for both.
     """
+    ways = {"bidir": ((dst, src), (src, dst)), "p2p_bidir": ((src, dst), (dst, src))}.get(kind, ((src, dst),))
+    buffers = [[_buffer(end, size, pinned) for end in ends] for ends in ways]
+    device = torch.device(src).index if kind.startswith("p2p") else None
+    watch: Stopwatch = QueuedStopwatch(bench, device)
+    if kind == "h2h":
+        watch = CpuStopwatch(threads or usable_threads())
+    elif kind in ("h2d", "d2h") and not pinned:
+        watch = HostStopwatch(bench, waits=True)
+    streams = [[torch.cuda.Stream(torch.device(end)) for end in ends if end != "host"] for ends in ways[1:] and ways]
 
-    def call(_: int) -> None:
+    def one(_: int) -> None:
+        ((sent, got),) = buffers
+        got.copy_(sent, non_blocking=pinned or kind == "p2p")
+
+    def both(_: int) -> None:
         main = torch.cuda.current_stream(device)
         for (sent, got), of_ends in zip(buffers, streams, strict=True):
             of_ends[0].wait_stream(main)
@@ -112,21 +91,16 @@ def _at_once(
         for of_ends in streams:
             main.wait_stream(of_ends[0])
 
-    return _work(call, size, watch, ways=2)
+    def figures(interval: Interval) -> dict[str, float | None]:
+        took_s = interval.median
+        latency_s = took_s if size == _LEAST else None
+        return {"GBps": len(ways) * size / took_s / 1e9, "time_s": took_s, "latency_s": latency_s}
+
+    return TimedWork(both if streams else one, figures=figures, watch=watch)
 
 
-def _between(size: int, source: int, target: int, bench: Bench) -> TimedWork:
-    sent, got = random_bytes(size, f"cuda:{source}"), random_bytes(size, f"cuda:{target}")
-    # torch issues such a copy on the source's current stream.
-    return _work(lambda _: got.copy_(sent, non_blocking=True), size, QueuedStopwatch(bench, source))
-
-
-def _both_ways(size: int, one: int, other: int, bench: Bench) -> TimedWork:
-    """Return concurrent copies in both directions between two GPUs, on independent streams."""
-    ends = ((one, other), (other, one))
-    buffers = [(random_bytes(size, f"cuda:{source}"), random_bytes(size, f"cuda:{target}")) for source, target in ends]
-    streams = [(torch.cuda.Stream(source), torch.cuda.Stream(target)) for source, target in ends]
-    return _at_once(size, buffers, streams, QueuedStopwatch(bench, one), one)
+def _buffer(place: str, size: int, pinned: bool) -> Any:
+    return random_bytes(size, "cpu", pinned=pinned) if place == "host" else random_bytes(size, place)
 
 
 Part = Literal["work", "copy", "both"]
@@ -147,7 +121,6 @@ def overlap_cases(bench: Bench) -> Iterator[Case]:
         shared: dict[str, int] = {}  # repetitions of the work, equal in the three rows
 
         def known(row: Mapping[str, str], shared: dict[str, int] = shared) -> None:
-            """Take over the number of repetitions from *row*, measured earlier."""
             if row.get("repeats", "").isdecimal():
                 shared["repeats"] = int(row["repeats"])
 
@@ -175,10 +148,8 @@ def _sums(size: int, bench: Bench) -> tuple[Callable[[], object], str]:
 
 
 # The work of a size that takes about as long as a copy of so many bytes, and the operator that it is.
-_WORK: dict[str, Callable[[int, Bench], tuple[Callable[[], object], str]]] = {
-    "matrix products": _products,
-    "sums": _sums,
-}
+_WORK: dict[str, Callable[[int, Bench], tuple[Callable[[], object], str]]] = {"matrix products": _products}
+_WORK["sums"] = _sums
 
 
 def _build(size: int, name: str, to_device: bool, part: Part, shared: dict[str, int], bench: Bench) -> TimedWork:

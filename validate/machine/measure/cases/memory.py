@@ -66,10 +66,7 @@ def _largest(bench: Bench) -> int:
 
 
 def _written(shape: tuple[int, ...], bench: Bench) -> Any:
-    """Return random numbers on a GPU, whose power draw depends on them; ones on a CPU, which are faster to write.
-
-    Pages that nobody has written would share one page of zeros.
-    """
+    """Return random numbers on a GPU, whose power depends on them; else ones, as unwritten pages share one of zeros."""
     numbers = torch.empty(shape, device=bench.device)
     return numbers.uniform_() if bench.is_cuda else numbers.fill_(1.0)
 
@@ -272,11 +269,7 @@ def _library() -> ctypes.CDLL:
 
 
 def _clock(library: ctypes.CDLL) -> float:
-    """Return the core's clock in Hz, from a chain of one-cycle operations; the fastest of many tries.
-
-    A try takes some 20 us, so that few are interrupted even on a busy machine.  The difference between a long and a
-    short chain removes the cost of the call.
-    """
+    """Return the core's clock in Hz: a long less a short chain of one-cycle operations, the fastest of many tries."""
     turns = 1 << 16
 
     def fastest(count: int) -> float:

@@ -25,8 +25,7 @@ _CONVOLUTIONS = tuple(map(tuple, _DATA["convolutions"]))
 _TRAINED = ("fwd", "fwd", "bwd_data", "fwd", "bwd_weight")
 _FUNCTIONS = ("add", "relu", "gelu", "mul_scalar", "tanh", "mul", "div", "add_scalar")
 
-Cells = dict[str, str | int]
-"""The cells that identify an operator in a phase."""
+Cells = dict[str, str | int]  # the cells that identify an operator in a phase
 
 
 @dataclass(frozen=True, slots=True)

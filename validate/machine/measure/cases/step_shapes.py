@@ -93,7 +93,16 @@ class MeasuredStep:
         found = Columns(n_nodes=self.n_nodes, n_gpus=gpus, framework="torch", model=self.model, phase=self.phase)
         found |= Columns(dtype=self.policy, batch_per_gpu=self.batch)
         found["global_batch"] = self.batch * self.n_gpus * self.micro_batches
-        found |= {name: value for name, value in self._of_network().items() if value}
+        if self.network is None:
+            facts, sizes = builtin_facts(self.model), self.sizes
+            own = Columns(seq_len=sizes.length or facts.length, hidden=sizes.hidden, heads=sizes.heads)
+            own |= Columns(layers=sizes.layers, vocab=sizes.vocabulary, image=facts.image, norms=facts.norms)
+        else:  # whose sizes are in its description
+            summed = self.micro_batches if self.micro_batches > 1 else 0
+            own = Columns(network=self.network.name, policy=self.policy, grad_accum=summed, recompute=self.recompute)
+            own |= Columns(modules="own" if self.source else "", channels_last=int(self.channels_last))
+            own |= Columns(fused_optimizer=int(self.fused))
+        found |= {name: value for name, value in own.items() if value}
         found["optimizer"] = self.optimizer if self.phase == "train" else "none"
         found["schedule"] = "; ".join(word for word, is_said in words.items() if is_said)
         found |= Columns(sync="each step" if self.each else "", issue=self.issue)
@@ -106,17 +115,6 @@ class MeasuredStep:
             found |= Columns(sync="ddp", overlap=overlap)
         return found
 
-    def _of_network(self) -> Columns:
-        """Return the cells of the network's sizes; those of a described one are in its description."""
-        if self.network is None:
-            facts, sizes = builtin_facts(self.model), self.sizes
-            found = Columns(seq_len=sizes.length or facts.length, hidden=sizes.hidden, heads=sizes.heads)
-            return found | Columns(layers=sizes.layers, vocab=sizes.vocabulary, image=facts.image, norms=facts.norms)
-        summed = self.micro_batches if self.micro_batches > 1 else 0
-        found = Columns(network=self.network.name, policy=self.policy, grad_accum=summed, recompute=self.recompute)
-        found |= Columns(modules="own" if self.source else "", channels_last=int(self.channels_last))
-        return found | Columns(fused_optimizer=int(self.fused))
-
     def row_id(self, machine: str, threads: int = 0) -> str:
         """Return the row's ID, which is always the same for the same step on *machine*."""
         text = "|".join(f"{name}={value}" for name, value in sorted(self.cells(threads).items()))
@@ -126,8 +124,7 @@ class MeasuredStep:
 _DATA = json.loads(Path(__file__).with_name("steps.json").read_text(encoding="utf-8"))
 NETWORKS: tuple[tuple[str, tuple[int, int, int], Sizes], ...] = tuple(
     (name, tuple(batches), Sizes(**sizes)) for name, batches, sizes in _DATA["networks"]
-)
-"""Networks, each with a small, a medium and a large batch, and its sizes."""
+)  # networks, each with a small, a medium and a large batch, and its sizes
 _WAYS = tuple(_DATA["ways"])
 _STRIDE = 7  # offset between the ways of successive networks; coprime to the number of ways
 
@@ -159,8 +156,7 @@ def _shape(
 
 JUDGED: tuple[tuple[str, int, Sizes], ...] = tuple(
     (name, batch, Sizes(**sizes)) for name, batch, sizes in _DATA["judged"]
-)
-"""Networks that judge a calibration, each with its batch and sizes."""
+)  # networks that judge a calibration, each with its batch and sizes
 
 
 def judged_steps(policies: Sequence[Policy]) -> Iterator[MeasuredStep]:
@@ -175,8 +171,7 @@ def judged_steps(policies: Sequence[Policy]) -> Iterator[MeasuredStep]:
 
 CPU_STEPS: tuple[MeasuredStep, ...] = tuple(
     MeasuredStep(**{**step, "sizes": Sizes(**step.get("sizes", {}))}) for step in _DATA["cpu"]
-)
-"""Steps that take a fraction of a second on two cores."""
+)  # steps that take a fraction of a second on two cores
 
 
 _BEST: tuple[Policy, ...] = ("tf32", "amp-bf16", "fp32", "amp-fp16")

@@ -57,10 +57,7 @@ def _sharded(module: Any, shape: MeasuredStep, device: Any) -> Any:
 
 @lru_cache(maxsize=16)
 def _mesh(_: Any, kind: str, replicas: int, shards: int) -> Any:
-    """Return a mesh of *replicas* times *shards* ranks of the first argument's group, on devices of *kind*.
-
-    Cached, since each mesh creates communicators whose memory is not released.
-    """
+    """Return a mesh of ranks of this group, one for all: each creates communicators whose memory is not released."""
     from torch.distributed.device_mesh import init_device_mesh
 
     sides = (replicas, shards) if replicas > 1 else (shards,)
@@ -117,10 +114,7 @@ def make_step(shape: MeasuredStep, device: Any, wrap: Wrap | None = None) -> Tim
 
 
 def _mend_compiler() -> None:
-    """Let torch 2.11 raise CantSplit as it does, without arguments (inductor's simd.py; mended in 2.13).
-
-    It is raised to try another way of splitting a loop; with two arguments required, compiling ends there instead.
-    """
+    """Let torch 2.11 raise CantSplit, which tries another way to split a loop, without arguments (mended in 2.13)."""
     with suppress(ImportError, AttributeError):
         from torch._inductor.codegen.simd import CantSplit
 

@@ -34,10 +34,7 @@ from validate.machine.measure.timing import FEWEST, Effort, Interval, median_int
 
 _WARMUP = 3  # fewest warm-up steps
 _PAUSE_S = 1e-3
-
-
-Patience = partial(Effort, longest_s=1.2, warmup_s=0.1, most_samples=150)
-"""How long to measure a step, by default."""
+Patience = partial(Effort, longest_s=1.2, warmup_s=0.1, most_samples=150)  # how long to measure a step, by default
 
 
 class Clock:
@@ -92,8 +89,21 @@ def agreed_samples(
     agreed = greatest or (lambda seconds: seconds)
 
     def burst(count: int, *, watched: bool = False) -> tuple[list[float], float]:
+        """Return the seconds of each step and of all; sensors are read once all are issued, not to delay the host."""
         began_s = time.perf_counter()
-        found = _burst(clock, step, count, watched=watched)
+        clock.settle()
+        starts, ends = [], [clock.mark()]
+        for _ in range(count):
+            if step.prepare is not None:
+                step.prepare()
+                starts.append(clock.mark())
+            step.run()
+            ends.append(clock.mark())
+        if watched:
+            clock.watch(ends[-1])
+        clock.settle()
+        pairs = zip(starts or ends[:-1], ends[1:], strict=True)
+        found = [clock.between_s(start, end) for start, end in pairs]
         return found, agreed(time.perf_counter() - began_s)
 
     one_s, spent_s = math.inf, 0.0
@@ -117,25 +127,6 @@ def agreed_samples(
             break
     step.end()
     return samples
-
-
-def _burst(clock: Clock, step: TimedRun, count: int, *, watched: bool = False) -> list[float]:
-    """Return seconds of each of *count* steps; sensors are read once all are issued, so as not to delay the host."""
-    clock.settle()
-    ends: list[Any] = [clock.mark()]
-    starts: list[Any] = []
-    for _ in range(count):
-        if step.prepare is not None:
-            step.prepare()
-            starts.append(clock.mark())
-        step.run()
-        ends.append(clock.mark())
-    if watched:
-        clock.watch(ends[-1])
-    clock.settle()
-    if step.prepare is None:
-        starts = ends[:-1]
-    return [clock.between_s(start, end) for start, end in zip(starts, ends[1:], strict=True)]
 
 
 # Seconds that a step takes at least, from one H200: cuDNN tries its algorithms for some 15 s in the first step of

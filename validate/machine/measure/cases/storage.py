@@ -124,8 +124,7 @@ _PAGE = 4096
 _WRITTEN = 4  # blocks per sample of writes
 _SAMPLE_S, _LONGEST_S, _MOST_SAMPLES, _INTERVAL = 0.08, 1.2, 40, 0.02
 
-Sample = Callable[[], float]
-"""Takes one sample and returns the seconds per block."""
+Sample = Callable[[], float]  # takes one sample and returns the seconds per block
 
 
 @dataclass(frozen=True, slots=True)
