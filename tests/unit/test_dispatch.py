@@ -38,7 +38,7 @@ TIMING = DEFAULT(TimingCosts)
 def isolated_time(operator: Operator, kernels_s: float, calibration: Calibration | None = None) -> float:
     """Return the time between two events around a call on a T4, in seconds."""
     session = Session({"t4": calibration} if calibration else None)
-    return between_events("t4", operator, "fwd").shown_s(kernels_s, session)
+    return between_events("t4", operator, "fwd")(kernels_s, session)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_floors_are_those_that_were_measured() -> None:
 
 def test_a_convolution_shows_the_search_of_its_algorithm_only_where_a_row_says_so() -> None:
     shape = Conv2d(1, 3, 8, 8, 8, 3, 3)
-    plain, searched = (between_events("t4", shape, "fwd", searched=s).shown_s(1e-3, Session()) for s in (False, True))
+    plain, searched = (between_events("t4", shape, "fwd", searched=s)(1e-3, Session()) for s in (False, True))
     assert plain == pytest.approx(1e-3 + TIMING.isolated_linear_s)
     assert searched == pytest.approx(1e-3 + TIMING.searched_convolution_s)
     row = {"device": "t4", "op": "conv2d", "dtype": "fp32", "includes_dispatch": "1", "batch": "1", "time_s": "1e-3"}

@@ -26,7 +26,6 @@ from simulator.questions.single import (
     OperatorQuestion,
     ProgramQuestion,
 )
-from simulator.records import dataclass
 from simulator.topology.parts import CpuPart
 from simulator.workload.operators import Reduction
 from validate.kinds.kind import Cell, RowQuestion, kind_of
@@ -38,15 +37,9 @@ _MOST = 1e6
 _HELD_S = 40  # seconds for which the device is held up: longer than the host takes to issue so many operators
 
 
-@dataclass(frozen=True, slots=True)
-class _Queued:
-    """The clock stands on the device, which is held up, as by ``held``, until the host has issued everything."""
-
-    held: ProgramQuestion
-
-    def shown_s(self, asked_s: float, session: Session) -> float:
-        """Return the seconds of the work behind what holds the device up."""
-        return asked_s - session.time_s(self.held)
+def _behind_s(held: ProgramQuestion, asked_s: float, session: Session) -> float:
+    """Return the seconds of the work behind what *held* the device up until the host had issued everything."""
+    return asked_s - session.time_s(held)
 
 
 def _beside_work(cell: Cell, names: RowNames, copy: CopyQuestion) -> RowQuestion:
@@ -77,10 +70,7 @@ def _beside_work(cell: Cell, names: RowNames, copy: CopyQuestion) -> RowQuestion
         ]
     lines.append(f'- {{repeat: {repeats}, do: [{{run: "{work}", device: {gpu}}}]}}')
     if note.startswith(_BESIDE):
-        lines += [
-            f"- {{record: copied, stream: {gpu}/copies}}",
-            f"- {{hold: {gpu}/compute, until: copied}}",
-        ]
+        lines += [f"- {{record: copied, stream: {gpu}/copies}}", f"- {{hold: {gpu}/compute, until: copied}}"]
     lines.append(f"- {{run: {{compute: 0 s}}, device: {gpu}}}")
     whole, alone = (
         ProgramQuestion(
@@ -88,7 +78,7 @@ def _beside_work(cell: Cell, names: RowNames, copy: CopyQuestion) -> RowQuestion
         )
         for text in (lines, held)
     )
-    return RowQuestion(whole, timing=_Queued(alone))
+    return RowQuestion(whole, timing=partial(_behind_s, alone))
 
 
 _KINDS: Mapping[str, tuple[CopyKind, bool]] = own_data("validate.kinds", "words.yaml")["copies"]

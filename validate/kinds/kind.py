@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 from simulator.api import Session
 from simulator.api.session import Question
@@ -68,13 +68,8 @@ def memory_figures(cell: Callable[[str], str]) -> tuple[MemoryFigure, ...]:
 
 
 Cell = Callable[[str], str]  # returns the text of a row's cell by column name; empty if the row has none
-
-
-class Timing(Protocol):
-    """How a measurement was timed, and what its clock includes besides the work in question."""
-
-    def shown_s(self, asked_s: float, session: Session) -> float:
-        """Return the time that the clock shows, in seconds, if the work takes *asked_s*."""
+Timing = Callable[[float, Session], float]
+"""Returns the seconds that a measurement's clock shows of a work of so many, with what it includes besides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +87,7 @@ class RowQuestion:
             asked_s = sum(session.time_s(each) for each in (self.question, *self.besides))
         except InputError as error:
             raise NotScored(one_line(error)) from None
-        shown_s = asked_s if self.timing is None else self.timing.shown_s(asked_s, session)
+        shown_s = asked_s if self.timing is None else self.timing(asked_s, session)
         return _positive(shown_s, "predicted time")
 
     def band(self, session: Session, shown_s: float) -> Band | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from simulator.api import Session
@@ -69,7 +70,7 @@ class BetweenEvents:
     part: str
     before: str
 
-    def shown_s(self, asked_s: float, session: Session) -> float:
+    def __call__(self, asked_s: float, session: Session) -> float:
         """Return the time between the events, in seconds."""
         costs, slower = _costs_of(self.part, session)
         before_s: float = getattr(costs, self.before)
@@ -91,99 +92,62 @@ def between_events(part: str, operator: ops.Operator, phase: ops.Phase, *, searc
     return BetweenEvents(part, forward if phase == "fwd" else "isolated_backward_s")
 
 
-@dataclass(frozen=True, slots=True)
-class ByHost:
-    """One PyTorch operator on ``part`` and a synchronisation, on the host's clock, in a loop without gradients.
+def by_host(where: Where, device: str, operator: ops.Operator, *, is_compiled: bool) -> Callable[..., float]:
+    """Return the timing of *operator* on the host's clock, with a synchronisation, in a loop without gradients.
 
-    The host launches (``launch``) and waits (``wait``).  Returning from a compiled function takes it as long as
-    recording a second event, and hides a short kernel.  ``choosing`` has the questions for the host's time of a product
-    and of another operator: the difference is the time in which cuBLAS chooses a kernel.
+    *where* and *device* are as in its question.  The host launches and waits.  Returning from a compiled function takes
+    it as long as recording a second event, and hides a short kernel.  The host's time of a product, less that of
+    another operator, is the time in which cuBLAS chooses a kernel.
     """
-
-    part: str
-    launch: LaunchQuestion
-    wait: LaunchQuestion
-    choosing: tuple[LaunchQuestion, LaunchQuestion] | None
-    is_compiled: bool
-
-    def shown_s(self, asked_s: float, session: Session) -> float:
-        """Return the host's time from the call to the end of the synchronisation, in seconds."""
-        before_s, after_s = session.time_s(self.launch), 0.0
-        if self.is_compiled:
-            costs, slower = _costs_of(self.part, session)
-            after_s = costs.isolated_end_s * slower
-            before_s += costs.compiled_call_s * slower - after_s
-        elif self.choosing:
-            product, other = self.choosing
-            before_s += session.time_s(product) - session.time_s(other)
-        return before_s + max(asked_s, after_s) + session.time_s(self.wait)
-
-
-def by_host(where: Where, device: str, operator: ops.Operator, *, is_compiled: bool) -> ByHost:
-    """Return the timing of *operator* on the host's clock; *where* and *device* as in its question."""
     timed = partial(LaunchQuestion, where=where, device=device, timed="host")
-    is_product = isinstance(operator, ops.Linear | ops.MatMul)
-    choosing = (timed(operator=operator), timed(operator=ops.Elementwise("relu", 1))) if is_product else None
-    return ByHost(device, timed(call="empty"), timed(call="wait"), choosing, is_compiled)
+    issued = [timed(call="empty"), timed(call="wait")]
+    if isinstance(operator, ops.Linear | ops.MatMul) and not is_compiled:
+        issued += [timed(operator=operator), timed(operator=ops.Elementwise("relu", 1))]
+    return partial(_by_host_s, tuple(issued), device if is_compiled else "")
 
 
-@dataclass(frozen=True, slots=True)
-class WithOverhead:
-    """A time that includes the ``constant`` of :class:`TimingCosts` with this name.
+def _by_host_s(issued: Sequence[Question], compiled_on: str, asked_s: float, session: Session) -> float:
+    before_s, wait_s, *choosing_s = map(session.time_s, issued)
+    after_s = 0.0
+    if compiled_on:
+        costs, slower = _costs_of(compiled_on, session)
+        after_s = costs.isolated_end_s * slower
+        before_s += costs.compiled_call_s * slower - after_s
+    elif choosing_s:
+        before_s += choosing_s[0] - choosing_s[1]
+    return before_s + max(asked_s, after_s) + wait_s
+
+
+def with_overhead_s(constant: str, asked_s: float, session: Session) -> float:
+    """Return a time that includes the *constant* of :class:`TimingCosts` with this name, in seconds.
 
     ``alone_s``: a kernel alone on an idle NVIDIA GPU; ``te_attention_s``: from the first kernel of a call of
     Transformer Engine's attention to the one that attends.
     """
-
-    constant: str
-
-    def shown_s(self, asked_s: float, session: Session) -> float:
-        """Return this time, in seconds."""
-        overhead_s: float = getattr(session.constants(TimingCosts), self.constant)
-        return asked_s + overhead_s
+    overhead_s: float = getattr(session.constants(TimingCosts), constant)
+    return asked_s + overhead_s
 
 
-@dataclass(frozen=True, slots=True)
-class Replayed:
-    """Replays of a graph of one call that also writes a cache, the work ``copied``.
+def replayed_s(warp_clock_s: float, copied: Sequence[Question], asked_s: float, session: Session) -> float:
+    """Return the seconds between replays of a graph of one call that also writes a cache, the work *copied*.
 
-    ``warp_clock_s`` is the time in which all SMs spend one clock on each warp that writes.
+    *warp_clock_s* is the time in which all SMs spend one clock on each warp that writes.
     """
-
-    warp_clock_s: float
-    copied: tuple[Question, ...]
-
-    def shown_s(self, asked_s: float, session: Session) -> float:
-        """Return the time from one replay to the next, in seconds."""
-        costs = session.constants(TimingCosts)
-        copied_s = sum(session.time_s(each) for each in self.copied)
-        return asked_s + costs.replay_s + max(0.0, self.warp_clock_s * costs.cache_clocks - copied_s)
+    costs = session.constants(TimingCosts)
+    copied_s = sum(session.time_s(each) for each in copied)
+    return asked_s + costs.replay_s + max(0.0, warp_clock_s * costs.cache_clocks - copied_s)
 
 
-@dataclass(frozen=True, slots=True)
-class ReadBack:
-    """A step that ends with the host reading back the loss; ``reading`` is the question for the time of that."""
-
-    reading: LaunchQuestion
-
-    def shown_s(self, asked_s: float, session: Session) -> float:
-        """Return the time from one step to the next, in seconds."""
-        return asked_s + session.time_s(self.reading)
+def read_back_s(reading: LaunchQuestion, asked_s: float, session: Session) -> float:
+    """Return the seconds between steps that end with the host *reading* back the loss."""
+    return asked_s + session.time_s(reading)
 
 
-@dataclass(frozen=True, slots=True)
-class FromStart:
-    """The first ``ran`` steps of ``ranks`` processes, divided by ``counted``; loading and connecting count too."""
-
-    counted: int
-    ran: int
-    ranks: int
-
-    def shown_s(self, asked_s: float, session: Session) -> float:
-        """Return this time, in seconds."""
-        costs = session.constants(TimingCosts)
-        start_s = costs.start_s + costs.start_rank_s * (self.ranks - 1)
-        return (asked_s * self.ran + start_s) / self.counted
+def from_start_s(counted: int, ran: int, ranks: int, asked_s: float, session: Session) -> float:
+    """Return the seconds of the first *ran* steps of *ranks* processes, with loading and connecting, over *counted*."""
+    costs = session.constants(TimingCosts)
+    start_s = costs.start_s + costs.start_rank_s * (ranks - 1)
+    return (asked_s * ran + start_s) / counted
 
 
 _SERVING = re.compile(r"(vllm|sglang|trtllm|tensorrt-llm) (\d+)\.(\d+)", re.IGNORECASE)
