@@ -58,9 +58,8 @@ def make_evidence(
 ) -> Evidence:
     """Return the evidence of *rows*: the error classes with enough rows, and what was measured.
 
-    *calibrated* holds the errors of operators after calibrating their devices, by question; *session* simulates a few
-    steps of each class, to find the width that their kernels explain.  *wanted*: only the first class of each of these
-    chains.
+    *calibrated* holds errors of operators after calibrating their devices, by question; *session* simulates some steps
+    of each class, for the width that kernels explain.  *wanted*: only the first class of each of these chains.
     """
     by_class: dict[str, list[material.BandRow]] = defaultdict(list)
     for row in rows:
@@ -84,7 +83,6 @@ def make_evidence(
 
 
 def _is_enough(rows: Sequence[material.BandRow]) -> bool:
-    """Return whether *rows* and their places are enough for a class."""
     return len(rows) >= LEAST_ROWS and len({row.place for row in rows}) >= material.LEAST_PLACES
 
 
@@ -152,10 +150,7 @@ def _differing(rows: Sequence[material.BandRow], by: Callable[[material.BandRow]
 
 
 def _calibrated(rows: Sequence[material.BandRow], calibrated: Mapping[Question, CalibratedRow]) -> tuple[float, float]:
-    """Return the width of the class after calibration over that before, at most 1, and what neighbours explained.
-
-    The latter is the mean share of the variance, over the same rows.  With too few rows, they are 1 and 0.
-    """
+    """Return the class's width after calibration over before, and the mean share of variance neighbours explain."""
     both = [row for row in rows if row.question in calibrated]
     if not _is_enough(both):
         return 1.0, 0.0
@@ -202,7 +197,6 @@ def _with_parts(
 
 
 def _seen_in(rows: Iterable[material.BandRow]) -> MeasuredCoverage:
-    """Return the devices, machines, collectives, networks, ... that *rows* cover."""
 
     def grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
         found: dict[str, set[str]] = defaultdict(set)

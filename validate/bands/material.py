@@ -97,7 +97,6 @@ def thinned(rows: Iterable[BandRow]) -> list[BandRow]:
 
 
 def _group(row: MeasuredRow, chain: Chain) -> str:
-    """Return the group under which coverage is reported."""
     assert row.asked is not None
     question = row.asked.question
     if isinstance(question, StepQuestion):
@@ -171,10 +170,7 @@ class RowMixture:
         return Quantiles(*found, *[error] * (len(ends) - len(found)))
 
     def widening(self, by: Callable[[BandRow], Hashable]) -> float | None:
-        """Return the factor, from 0.5 to 4, with which bands made without a group hold 80 % of its rows.
-
-        Groups are rows with the same key *by*; None if there is only one.
-        """
+        """Return the factor, 0.5 to 4, with which bands without a group hold 80 % of its rows; None for one."""
         weights = weights_of(Counter(map(unit_of, self._rows)))
         groups: dict[Hashable, list[BandRow]] = defaultdict(list)
         counts: dict[Hashable, Counter[_Key]] = defaultdict(Counter)

@@ -135,10 +135,7 @@ def read_record(folder: Path) -> list[BlindEvent]:
 
 
 def line_of(event: BlindEvent, events: Sequence[BlindEvent], record: bytes) -> bytes:
-    """Return the line that adds *event* to *record*, which holds *events*.
-
-    Raises InputError where the entry is there already, or is scored and was never predicted.
-    """
+    """Return the line that adds *event* to *record*; raises InputError for an entry that is there, or scored twice."""
     if event.what != "scored":
         check_new(event.name, events)
     elif event.name in {each.name for each in events if each.what == "scored"}:

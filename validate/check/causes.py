@@ -37,10 +37,7 @@ SHOWN = ", as NCCL reports"  # how words of a cause end that the log shows to be
 
 
 class Cause(NamedTuple):
-    """A possible cause in words, the question on such a machine or with such a choice, and what would show it.
-
-    ``is_fault``: whether something is amiss, and NCCL does not only choose otherwise than predicted.
-    """
+    """A possible cause in words, its question, and what would show it; ``is_fault``: not another choice of NCCL's."""
 
     words: str
     question: CollectiveQuestion
@@ -51,14 +48,12 @@ class Cause(NamedTuple):
 def causes_of(
     session: Session, topology: Topology, question: CollectiveQuestion, fixed: Collection[str]
 ) -> Iterator[Cause]:
-    """Yield possible causes.
+    """Yield possible causes on the *topology* of *question*, but for those that *fixed* decides.
 
-    *topology* is the question's machine.  *fixed* are the settings that the log shows, ``version`` if it names its
-    NCCL, and what NCCL reports of its transports: what they decide is no cause.
+    *fixed* are settings that the log shows, ``version`` if it names its NCCL, and what NCCL reports of its transports.
     """
 
     def there(words: str, topology: Topology, links: tuple[SlowLink, ...], measure: str) -> Iterator[Cause]:
-        """Yield *question* on *topology* with slow *links*, unless there can be no such machine."""
         where = replace(question.where, topology=f"{question.where.topology} with {words}", slow_links=links)
         session.know(where, topology)
         with suppress(InputError):
@@ -107,10 +102,7 @@ _SlowLinks = tuple[str, tuple[SlowLink, ...], int | None, str]
 
 
 def _slow_links(session: Session, question: CollectiveQuestion) -> Iterator[_SlowLinks]:
-    """Yield a slow or missing link of each kind at GPUs and adapters; other links of a kind have the same effect.
-
-    Last is one of several machines whose adapters are all slow.
-    """
+    """Yield a slow or missing link of each kind at GPUs and adapters, then a machine of several with slow adapters."""
     machine = session.machine(question.where)
     seen = set()
     at_gpus, at_rails = "`nvidia-smi nvlink -s` on each machine", "ib_write_bw or iperf3 over each rail at once"
@@ -203,7 +195,6 @@ def setting_effects(
 
 
 def _others(question: CollectiveQuestion, settings: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield settings that the log may lack."""
     sends, several = question.collective in SENDING, (question.where.nodes or 1) > 1
     others = {
         ("NCCL_P2P_LEVEL", "NCCL_P2P_DISABLE"): ("SYS",),
@@ -275,16 +266,14 @@ def explained(
 ) -> Explanations:
     """Return the causes that explain the measured times.
 
-    A cause explains them if what it leaves is within the band, and it leaves at most half of the error, or less of it
-    and the log would be healthy on such a machine, or it is a fault clearly likelier than none.  None is tried if the
-    times are so likely on a healthy machine that none can be, and the log is neither slow nor at the edge of what
-    healthy logs reach.
+    One does if what it leaves is within the band and at most half of the error, or less of it and the log would be
+    healthy on such a machine, or it is a fault clearly likelier than none.  None is tried for times that are likely on
+    a healthy machine, unless the log is slow or at the edge of what healthy logs reach.
     """
     step = max(1, -(-len(rows) // _CAUSE_SIZES))
     some = rows[::-1][::step][::-1]
 
     def tried_causes() -> Iterator[_TriedCause]:
-        """Yield causes with their times at *some* of the sizes."""
         cliff = healthy.cliff_in(rows)
         if cliff is not None and session.machine(question.where).n_hosts > 1:
             beyond = statistics.median(row.ratio for row in rows if row.size_bytes >= cliff.after_bytes)
@@ -345,7 +334,6 @@ class _TriedCause(NamedTuple):
     is_fault: bool = True
 
     def left(self, some: Sequence[SizeComparison]) -> list[float]:
-        """Return measured over predicted time at *some* sizes."""
         return [row.measured_s / time_s for row, time_s in zip(some, self.times, strict=True)]
 
 

@@ -169,7 +169,6 @@ def judged(points: Sequence[Point]) -> Sequence[Point]:
 def _question(
     session: Session, log: NcclLog, where: Where, gpus: tuple[int, ...] | None, nccl: tuple[int, int] | None
 ) -> LogQuestion:
-    """Return the machine and the question that the log asks, with its settings; raises InputError."""
     topology, nodes, hosts = where.topology, where.nodes, len(log.per_host)
     if log.n_ranks > MAX_RANKS:
         raise InputError(Fault(f"has {log.n_ranks:,} ranks; at most {MAX_RANKS:,} are checked", log.shown))
@@ -205,7 +204,6 @@ def _question(
 
 
 def _gpus(session: Session, log: NcclLog, where: Where, gpus: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    """Return the GPUs that took part: *gpus*, or those of the log, None for all; raises InputError."""
     machine = session.machine(where)
     total, name = len(machine.gpus), one_line(machine.name, 60)
     if gpus is not None:

@@ -31,10 +31,7 @@ from validate.importing.other_tests import LinkFigure
 
 
 class LogErrors(NamedTuple):
-    """Standard deviations of log(measured / predicted) of healthy machines, around 0.
-
-    ``level`` is that of a machine, which its sizes share, and ``scatter`` that of each size.
-    """
+    """Standard deviations of healthy log(measured / predicted): of a machine's ``level``, and of each size."""
 
     level: float = 0.3
     scatter: float = 0.15
@@ -101,10 +98,7 @@ _FAR = 2.0  # times beyond the healthy range: no scatter of a healthy machine
 
 @dataclass(frozen=True, slots=True)
 class SizeComparison:
-    """One size: measured and expected seconds, the healthy range, and whether it is one of the largest sizes.
-
-    ``in_place``: whether the time is that in place, where the other was not measured.
-    """
+    """One size: measured and expected seconds, healthy range, whether it is large, and measured in place alone."""
 
     size_bytes: int
     measured_s: float
@@ -142,10 +136,9 @@ class SizeComparison:
 
 
 def large_from(sizes: Sequence[float]) -> float:
-    """Return the smallest of the largest *sizes*, which are in order.
+    """Return the smallest of the largest of *sizes*, in order: from an eighth of the last on, three, from 1 MiB.
 
-    These are from an eighth of the largest on, at least three, and none below 1 MiB.  They saturate the links and show
-    faults in full; a median over all sizes would dilute them by latency-bound sizes.
+    They saturate the links and show faults in full; a median over all sizes would dilute them by latency-bound sizes.
     """
     return max(_LARGE_BYTES, min(_SHARE * sizes[-1], sizes[-FEW:][0]))
 
@@ -216,10 +209,7 @@ def _deciding(rows: Sequence[SizeComparison]) -> list[tuple[bool, ...]]:
 
 
 def outside(rows: Sequence[SizeComparison]) -> list[list[SizeComparison]]:
-    """Return the runs of neighbouring *rows* beyond their range on one side that no scatter explains.
-
-    In such a run a size is twice beyond, or three sizes in a row are beyond.
-    """
+    """Return runs of neighbouring *rows* beyond their range on one side, one of them twice, or three in a row."""
 
     def is_far(row: SizeComparison) -> bool:
         return not row.fastest_s / _FAR <= row.measured_s <= row.slowest_s * _FAR

@@ -34,7 +34,6 @@ def headline(checked: CheckedLog) -> str:
 
 
 def _as_if(checked: CheckedLog) -> str:
-    """Return which settings the verdict leaves out of account; empty if there are none."""
     if not checked.ignored:
         return ""
     were = "was" if len(checked.ignored) == 1 else "were"
@@ -42,7 +41,6 @@ def _as_if(checked: CheckedLog) -> str:
 
 
 def _pace(checked: CheckedLog) -> str:
-    """Return how fast the log is, with the sizes that differ from the rest."""
 
     def listed(texts: Iterable[str]) -> str:
         found = list(texts)
@@ -50,7 +48,6 @@ def _pace(checked: CheckedLog) -> str:
         return ", ".join(found[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
     def apart_words(run: Sequence[SizeComparison]) -> str:
-        """Return the sizes of *run*, which are all slow or all fast, with their times."""
         ratios = sorted({f"{row.ratio:.2f}" for row in run}, key=float)
         times = ratios[0] if len(ratios) == 1 else f"{ratios[0]} to {ratios[-1]}"
         return f"{run[0].mark} at {_span(run)} ({times} times the expected time)"
@@ -121,7 +118,6 @@ def check_page(checked: CheckedLog, command: str) -> str:
 
 
 def _causes(checked: CheckedLog) -> list[str]:
-    """Return the explanations, and what would tell them apart or find others."""
     found = checked.explanations[:_MOST_CAUSES]
     if not found:
         told = "(links, adapters, settings, versions)"
@@ -148,10 +144,8 @@ def _causes(checked: CheckedLog) -> list[str]:
 
 
 def _group(checked: CheckedLog, group: SizeGroup) -> str:
-    """Return the times of a group of sizes, with the healthy ranges of its sizes."""
 
     def span(texts: Iterable[str]) -> str:
-        """Return the least and the most of numbers in words."""
         found = sorted(texts, key=lambda text: float(text.replace(",", "")))
         return found[0] if found[0] == found[-1] else f"{found[0]} to {found[-1]}"
 

@@ -67,9 +67,8 @@ def check_twin(written: CommandOptions) -> None:
 def asked_steps(written: CommandOptions, devices: int | None) -> list[StepToMeasure]:
     """Return the steps that *written* asks for, one per ``--parallel`` and ``--overlap``.
 
-    *devices* is the number of available devices; None if the steps are prepared for another machine.
-
-    Raises InputError if an option is invalid or the step cannot be measured with torch.
+    *devices* are available; None for another machine.  Raises InputError for invalid options and steps torch cannot
+    run.
     """
     if written.batch is None and written.global_batch is None:
         raise InputError("--workload: a step has a batch; add --batch, for example --batch 32")
@@ -143,10 +142,7 @@ def keep(asked: StepToMeasure, folder: Path, *, parts: bool = False) -> None:
 
 
 def as_run(network: Network, software: str) -> Network:
-    """Return *network* with its default attention kernels (``flash2``) replaced by those that *software* runs.
-
-    Since 2.11 torch runs kernels written for the GPU's generation; measured rows are read by the same rule.
-    """
+    """Return *network* with the attention kernels of *software* in place of its default ones (``flash2``)."""
     library, layers = attention_library(software), list(network.layers)
     for i, layer in enumerate(layers):
         operator = layer.operator
@@ -221,10 +217,7 @@ _BY_TORCH = ("nccl", "gloo")  # measured as the library's own collective, withou
 
 
 def exchanges_of(session: Session, questions: Sequence[CollectiveQuestion]) -> list[dict[str, Any]]:
-    """Return each question's exchange as plain data.
-
-    Raises InputError where a strategy does not fit the machine or fewer than two ranks take part.
-    """
+    """Return each question's exchange as plain data; raises InputError where it does not fit or lacks two ranks."""
     found = []
     for question in questions:
         stands = stands_of(session, question)

@@ -91,7 +91,6 @@ def bands_command(
 def _calibrated(
     scoring: Scoring, table: Table, kind: Kind, grades: Sequence[str]
 ) -> dict[Question, make.CalibratedRow]:
-    """Return the errors that remain after calibrating each device, by question."""
     calibrations, seen = calibrate_devices(table, scoring.names, grades, _CALIBRATED_ON)
     names = scoring.calibrated(calibrations)
     rows = scoring.score(table, kind, grades, names=names, seen=seen)
@@ -103,7 +102,6 @@ def _calibrated(
 
 
 def _show_coverage(ways: Mapping[str, Sequence[make.Coverage]], *, as_json: bool) -> None:
-    """Print the coverage of each group with its places left out, and with the sources and generations of its rows."""
     first, *others = ways
     held = {what: {each.group: each.held for each in ways[what]} for what in others}
     if as_json:

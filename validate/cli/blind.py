@@ -181,7 +181,6 @@ def _make_folder(option: str, folder: Path) -> None:
 
 
 def _read_there(record: str | None) -> tuple[Path, list[BlindEvent]]:
-    """Return the folder of *record*, and its events; raises InputError where no record is there."""
     folder = Path(record) if record is not None else PROJECT
     if not (folder / RECORD).is_file():
         raise InputError(f"--record {one_line(str(folder))}: there is no {RECORD}, which validate blind add begins")

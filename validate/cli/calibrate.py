@@ -41,8 +41,7 @@ from validate.tables.table import STDIN, read_bytes, read_table, same_file, show
 def calibrate_folder(name: Text, device: Text, topology: Text, out: Text, trust: str, *, quiet: bool) -> None:
     """Fit the constants of the device measured in the folder *name*, and write them as YAML.
 
-    Raises InputError if an option or the folder is invalid or it has too few rows, MissingDependency if SciPy is not
-    installed.
+    Raises InputError for an invalid option or folder or too few rows, MissingDependency without SciPy.
     """
     if name is None:
         raise InputError("a folder is needed, for example: validate calibrate measured/ --out mine.calibration.yaml")
@@ -158,7 +157,6 @@ def calibrate_command(
 
 
 def _check_measured(file: str, part: str) -> None:
-    """Raise InputError if the ``run.json`` beside the table *file* records another device than *part*."""
     beside = Path(file).parent / RECORD
     if file == STDIN or not beside.is_file():
         return
@@ -177,8 +175,7 @@ def _rows(
 ) -> tuple[list[MeasuredRow], dict[str, list[int]]]:
     """Return the usable rows of the device *part* in the table *raw*, and the skipped lines by reason.
 
-    In a table without a device column, all rows belong to *part*.  A skipped row that names an unknown device is
-    listed, as it may be of *part*.
+    Without a device column all are of *part*.  A skipped row of an unknown device is listed, as it may be of *part*.
     """
     needed = tuple(column for column in OPERATORS.needed if column != "device")
     table = read_table(raw, shown, needed, OPERATORS.columns, "operators")

@@ -87,7 +87,6 @@ def _blocks(
 
 
 def _judged(before: Sequence[MeasuredRow], after: Sequence[MeasuredRow]) -> Iterator[Block]:
-    """Yield what judges the calibration: a table of errors before and after, and each step."""
     yield Heading("Steps and operators that nothing was fitted to")
     steps, rows = steps_of(after), []
     for kind in ("training", "operators"):

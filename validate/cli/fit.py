@@ -44,7 +44,6 @@ class _Task:
 
     @property
     def is_whole(self) -> bool:
-        """Whether this is the main fit, whose constants are reported: with all terms, no group left out to judge."""
         return self.judged is None and self.term is None
 
 
@@ -233,7 +232,6 @@ class _Worth:
 
 
 def _worths(done: Sequence[_Done]) -> list[_Worth]:
-    """Return the worth of each term on each left-out group, in the order of ``TERMS``."""
     plain = {(item.task.family, item.task.judged): item for item in done if item.task.term is None}
     found = []
     for item in done:
@@ -247,7 +245,6 @@ def _worths(done: Sequence[_Done]) -> list[_Worth]:
 
 
 def _worth_lines(done: Sequence[_Done], style: Style) -> list[str]:
-    """Return a table with one line per term: mean errors over all left-out groups, and its least and greatest worth."""
     table = [["term", "left out", "mean with", "without", "worth least", "most"]]
     found = _worths(done)
     for term in TERMS:

@@ -110,7 +110,6 @@ def _of(tables: Sequence[SourceTable]) -> str:
 
 
 def _write(files: dict[Path, bytes]) -> None:
-    """Write all of *files*, or none if one cannot be written; raises InputError."""
     if not files:
         raise InputError("no row can be imported: the package holds none of these devices that is modelled")
     with ExitStack() as stack:

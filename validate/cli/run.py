@@ -139,7 +139,6 @@ def _written(given: Mapping[str, Any]) -> CommandOptions | None:
 
 
 def _parsed(option: str, parse: Callable[[str], float], text: str) -> float:
-    """Return the value of *option*; raises InputError with the reason of *parse*."""
     try:
         return parse(text)
     except ValueError as error:
@@ -147,7 +146,6 @@ def _parsed(option: str, parse: Callable[[str], float], text: str) -> float:
 
 
 def _groups(written: CommandOptions | None, only: str, *, parts: bool, prepare: bool) -> tuple[str, ...]:
-    """Return the groups of cases to measure; raises InputError if there is no such group, MissingDependency."""
     try:
         from validate.machine.measure.case import GROUPS
     except ImportError as error:
@@ -189,7 +187,6 @@ def _prepared(
 
 
 def _ask(written: CommandOptions, device: str, *, prepare: bool) -> list[asking.StepToMeasure]:
-    """Return the steps of *written*, checked against this machine unless *prepare*; raises InputError."""
     if written.topology is None:
         raise InputError("--workload needs --topology, the machine to predict (validate describe drafts one)")
     if prepare:
@@ -203,7 +200,6 @@ def _ask(written: CommandOptions, device: str, *, prepare: bool) -> list[asking.
 
 
 def _exchanges(written: CommandOptions, device: str, *, quiet: bool, prepare: bool) -> list[dict[str, Any]]:
-    """Return the exchanges of *written*, checked against this machine unless *prepare*; raises InputError."""
     if written.topology is None:
         raise InputError("--strategy needs --topology, the machine whose ranks exchange (validate describe drafts one)")
     if device.startswith("cuda:"):
@@ -217,7 +213,6 @@ def _exchanges(written: CommandOptions, device: str, *, quiet: bool, prepare: bo
 
 
 def _check_measured(folder: Path, status: int, group: str) -> None:
-    """Raise InputError if the run succeeded but left out a case of *group*."""
     record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     left = [row for row in record.get("left", ()) if row.get("group") == group]
     if left and not status:
@@ -252,7 +247,6 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _name_in(path: Path) -> str:
-    """Return the name given in the topology file *path*; empty if the file is missing or invalid."""
     try:
         return load_topology(str(path)).name if os.path.isfile(path) else ""
     except TopocastError:

@@ -125,7 +125,6 @@ def score_command(
 
 
 def _remarks(tables: Sequence[ScoredTable], grades: Sequence[str], *, asked_for: bool) -> list[str]:
-    """Return warnings about the scores: requested grades that no row has, or that no row was scored."""
     found = {grade.upper() for table in tables for grade in table.rows.found("trust")}
     missing = [one_line(grade, 20) for grade in grades if grade not in found]
     said = []

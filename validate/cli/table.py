@@ -71,7 +71,6 @@ def completed_table(table: Table, kind: Kind, conventions: str, most: int) -> Ta
 
 
 def _completed(table: Table, conventions: str) -> tuple[bytes, Counter[str]]:
-    """Return *table* as CSV with what *conventions* say in its columns, and how many cells that adds to each."""
     rules = read_conventions(conventions)
     _check(rules, conventions, table.header)
     if unread := _unread_values(table, rules):
@@ -80,10 +79,7 @@ def _completed(table: Table, conventions: str) -> tuple[bytes, Counter[str]]:
 
 
 def _check(rules: Conventions, file: str, header: Iterable[str]) -> None:
-    """Raise InputError where *rules* are of a kind of tables, or read or fill a column, that there is not.
-
-    Rules may read columns of the table's own *header*, too.
-    """
+    """Raise InputError where *rules* are of a kind of tables, or of a column, that neither there is nor in *header*."""
     columns = {kind.name: {*kind.columns, "fit_weight"} for kind in KINDS}
     faults: list[Fault] = []
     for kind, by_column in rules.items():
@@ -101,10 +97,7 @@ def _check(rules: Conventions, file: str, header: Iterable[str]) -> None:
 
 
 def _unread_values(table: Table, rules: Conventions) -> list[Fault]:
-    """Return a fault of each value of *rules* with which a row cannot be read that can be read without it.
-
-    Each value is tried with some of the rows that it is added to.
-    """
+    """Return a fault of each value of *rules* without which a row can be read and with it not; some rows are tried."""
     kind = next(kind for kind in KINDS if kind.name == table.kind)
     tried: Counter[tuple[int, str]] = Counter()
     faults: dict[tuple[int, str], Fault] = {}

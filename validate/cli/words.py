@@ -87,10 +87,7 @@ def print_result(text: str) -> None:
 
 
 def incomplete(tables: Iterable[Table], *, fits: bool = False) -> list[str]:
-    """Return a remark on each of *tables* that leaves out what the conventions of published tables say.
-
-    *fits*: constants are fitted to it, so that the weights of rows count too.
-    """
+    """Return a remark on each of *tables* without what published conventions say; *fits*: without weights, too."""
     told = f"is read without what its authors say elsewhere; validate table complete --conventions {PUBLISHED} adds it"
     rules = read_conventions(PUBLISHED)
     return [f"{table.file}: {told}" for table in tables if is_incomplete(table, rules, () if fits else ("fit_weight",))]

@@ -179,10 +179,7 @@ class FittedCalibration:
 
 @dataclass(frozen=True, slots=True)
 class CalibrationErrors:
-    """Errors before and after a calibration, on rows that it was not fitted to.
-
-    ``fitted`` and ``judged`` name the two sets of rows; ``points`` is the number of rows fitted to.
-    """
+    """Errors before and after a calibration on ``points`` rows called ``fitted``, on the other rows ``judged``."""
 
     fitted: str
     judged: str
@@ -208,10 +205,7 @@ class FolderDevice:
     def fit(
         self, operators: Sequence[MeasuredRow], folder: Folder | None = None, steps: Sequence[MeasuredRow] = ()
     ) -> FittedCalibration:
-        """Return a fit of the device and its host to *operators*, the launches of *folder* and *steps*.
-
-        Raises InputError if there are too few rows to fit anything.
-        """
+        """Return a fit to *operators*, launches of *folder* and *steps*; raises InputError for too few rows."""
         rows = [row for row in operators if row.counts]
         rows = rows if len(rows) >= _FEWEST else []
         found = fit_calibration(self._bare, self.part, rows) if rows else None
@@ -223,10 +217,7 @@ class FolderDevice:
         calibration = replace(calibration, clocks=clocks)
 
         def host_of(scale: float) -> Calibration:
-            """Return the calibration with all dispatch constants: measured ones, else shared ones, times *scale*.
-
-            Constants of isolated calls are multiplied by the operators' dispatch instead.
-            """
+            """Return the calibration with all dispatch constants times *scale*; isolated calls' times the dispatch."""
             isolated = {name: getattr(DEFAULT(TimingCosts), name) for name in ISOLATED}
             host = {
                 name: float(f"{value * (calibration.dispatch if name in ISOLATED else scale):.4g}")
@@ -378,5 +369,4 @@ def _split(
 
 
 def _some(rows: Sequence[MeasuredRow], count: int) -> list[MeasuredRow]:
-    """Return the *count* rows with the lowest digests."""
     return sorted(rows, key=lambda row: (question(row), row.table, row.line))[:count]

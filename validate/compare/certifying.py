@@ -76,8 +76,7 @@ class CertifiedCalibration:
 def unpack(archive: str, into: Path) -> Mapping[str, Any]:
     """Unpack *archive* into the folders ``FITTED`` and ``JUDGED`` of *into*, and return its record.
 
-    ``left`` of the record are the cases that could not be measured, each with its group and the reason.
-    Raises InputError if it is no archive of a certificate.
+    ``left`` are the cases not measured, with group and reason.  Raises InputError if it is no archive of a certificate.
     """
     shown, held = one_line(archive, 1000), dict[str, bytes]()
     raw = io.BytesIO(read_user_file(Path(archive), MOST_BYTES + 1, shown))
@@ -137,10 +136,7 @@ def certify(
 def judged_rows(
     folder: Path, places: ScoringPlaces, fitted: Sequence[MeasuredRow], calibration: str | None = None
 ) -> list[MeasuredRow]:
-    """Return the steps and operators that judge a calibration, with their predictions by the file *calibration*.
-
-    Operators that ask what one of the rows *fitted* to asks are left out.
-    """
+    """Return the judging steps and operators predicted by *calibration*, but operators that *fitted* ask."""
     if not any((folder / JUDGED / name).is_file() for name in ("training.csv", "ops.csv")):
         return []
     known = {row.digest for row in fitted}

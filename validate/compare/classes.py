@@ -78,10 +78,7 @@ def class_errors(rows: Sequence[MeasuredRow], table: str = "", by: dict[str, str
 
 
 def classes_of(rows: Sequence[MeasuredRow]) -> list[ClassErrors]:
-    """Return for each table of *rows* the class of all its rows, then its classes along each axis.
-
-    An axis is a tuple of columns that splits the rows into several classes of several rows.
-    """
+    """Return for each table of *rows* the class of all its rows, then those of each axis, a tuple of columns."""
     found = []
     tables = sorted({row.table for row in rows})
     for table in sorted(tables, key=lambda table: _FIRST.index(table) if table in _FIRST else len(_FIRST)):
@@ -155,10 +152,7 @@ def row_class(row: MeasuredRow) -> tuple[str, ...]:
 
 
 def worst_rows(rows: Sequence[MeasuredRow], count: int = 10, of_one_class: int = 3) -> list[MeasuredRow]:
-    """Return the *count* rows with the largest abs(log(predicted / measured)), the worst first.
-
-    At most *of_one_class* rows of a class are returned, as more of them would add little.
-    """
+    """Return the *count* rows with the largest abs(log(predicted / measured)), at most *of_one_class* of a class."""
     counted = (row for row in rows if row.counts)
     taken: Counter[tuple[str, ...]] = Counter()
     found = []

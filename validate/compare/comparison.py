@@ -129,9 +129,8 @@ def compared(
 ) -> Comparison:
     """Compare *folder* with its predictions and, if given, with *again*, another measurement of the same machine.
 
-    With *short*, also judge a calibration on that folder on the rows of *folder* that it lacks.
-
-    Raises InputError if an option is invalid, MissingDependency if calibrating needs SciPy and it is not installed.
+    With *short*, also judge a calibration on that folder on the rows that it lacks.  Raises InputError if an option is
+    invalid, MissingDependency if calibrating needs SciPy.
     """
     places = find_places(folder, asked.topology, asked.devices)
     scoring = scoring_at(places, asked.calibration)
@@ -348,16 +347,14 @@ def part_by_facts(name: str, environment: Mapping[str, Any]) -> str:
 
 
 def _other_count(part: GpuPart, count: object) -> bool:
-    """Return whether *part* has another number of multiprocessors than *count*, if that is known."""
     return isinstance(count, int) and part.sm_count is not None and part.sm_count != count
 
 
 def unlike_part(parts: Mapping[str, object], environment: Mapping[str, Any]) -> str:
-    """Return why none of *parts* (by name) can be the device described by *environment*.
+    """Return why none of *parts* (by name) can be the device of *environment*; empty if one can or nothing is said.
 
-    Empty if one of them can be, or if nothing is reported.  A measured CPU contradicts every GPU part with figures (a
-    part without any stands for a process that exchanges, as in linux-host); a measured GPU contradicts machines without
-    GPUs; two GPUs differ by their number of multiprocessors or the model in their names.
+    A measured CPU contradicts GPU parts with figures (one without stands for a process that exchanges, as in linux-
+    host); a measured GPU machines without GPUs; GPUs differ by multiprocessors or the model in their names.
     """
     if not environment.get("device"):
         return ""

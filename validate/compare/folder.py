@@ -33,11 +33,7 @@ _WORST_KNOWN = 0.25  # half-width of the 95 % interval, relative to the time, up
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """The measurements in one folder.
-
-    ``record`` is the content of ``run.json``, empty if missing; ``tables`` holds the non-empty tables by file name;
-    ``faults`` maps unreadable files to the reason.
-    """
+    """A folder's ``record`` (``run.json``, empty if missing), non-empty ``tables`` by file, and ``faults`` of files."""
 
     path: str
     record: Mapping[str, Any]
@@ -130,7 +126,6 @@ def _record(path: Path, shown: str) -> Mapping[str, Any]:
 
 
 def _finite(value: Any) -> Any:
-    """Return *value* with numbers that are not finite or implausibly large replaced by None."""
     if isinstance(value, dict):
         return {str(name): _finite(inner) for name, inner in value.items()}
     if isinstance(value, list):
@@ -283,7 +278,6 @@ def differences(first: Mapping[str, Any], second: Mapping[str, Any], prefix: str
 
 
 def _values(folder: Folder) -> dict[tuple[str, tuple[tuple[str, str], ...]], tuple[str, str, float]]:
-    """Return by table and question a row's name, and the column and value of its measurement."""
     found: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[str, str, float]] = {}
     for name, table in folder.tables.items():
         for record in table.rows:

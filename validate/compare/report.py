@@ -72,7 +72,6 @@ def comparison_document(found: Comparison) -> dict[str, Any]:
 
 
 def _skipped_of(found: Comparison) -> dict[str, dict[str, int]]:
-    """Return the number of skipped rows by table and reason, the most frequent reason first."""
     reasons: dict[str, Counter[str]] = {}
     for row in found.rows:
         if row.skipped:
@@ -99,7 +98,6 @@ def _own_code_words(name: str, times: float) -> str:
 
 
 def _own_document(row: MeasuredRow) -> dict[str, Any]:
-    """Return a step that the user asked to measure: its name, and its predicted and measured time and memory."""
     held = next((each for each in row.memory if each.name == "allocated" and each.error is not None), None)
     times = {**_place(row), **taken(row, "predicted_s measured_s"), **_band(row), "error": row.error}
     return {**times, **taken(held, "predicted_bytes measured_bytes"), "skipped": row.skipped}
@@ -181,7 +179,6 @@ def _head(found: Comparison, style: Style) -> list[str]:
 
 
 def _own(found: Comparison, style: Style) -> list[str]:
-    """Return a table of the steps measured with ``--workload``: predicted and measured times and memory."""
     if not found.own:
         return []
     held = {id(row): each for row, each in found.held if each.name == "allocated"}

@@ -42,10 +42,7 @@ class ClassTime:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One kernel of a step, or a whole class if the numbers of kernels differ, with both times in seconds.
-
-    ``name`` is the predicted kernel's, ``ran_as`` the measured one's.
-    """
+    """A kernel, or a class with other numbers of them: predicted ``name``, measured ``ran_as``, both in seconds."""
 
     kind: str
     name: str
@@ -67,9 +64,7 @@ class ComparedTrace:
 
 
 def compare_traces(measured: Trace, predicted: Trace, steps: int | None = None) -> ComparedTrace:
-    """Compare the mean step of *measured* with *predicted*, a trace of one step.
-
-    *steps* is the number of steps in *measured*, by default the number that it marks, else 1.
+    """Compare the mean of *steps* steps of *measured*, by default as many as it marks, with *predicted*, one step.
 
     Raises InputError if *steps* contradicts the marks or no kernel lies within them.
     """
@@ -120,7 +115,6 @@ def _ends(trace: Trace, chosen: Sequence[int]) -> tuple[float, float]:
 
 
 def _overview(trace: Trace, chosen: Sequence[int], span_s: float, steps: int) -> Overview:
-    """Return the mean over *steps* of the times within *span_s*, with all streams taken together."""
     kernels = trace.kernels
     spans = [(kernels.start_s[i], kernels.time_s[i]) for i in chosen]
     whole, exposed_s = (sum(time_s for _, time_s in spans) if trace.on_host else _union_s(spans)), 0.0

@@ -43,10 +43,7 @@ _PROOF, _MANY = 2.0, 5
 
 @dataclass(frozen=True, slots=True)
 class CalibrationFactors:
-    """Calibration factors, the relative standard deviation of each, and the signed errors that remain, by row.
-
-    Kernel classes whose predictions do not improve keep the data sheet's rates.
-    """
+    """Calibration factors, each one's relative standard deviation, and the signed errors that remain, by row."""
 
     calibration: Calibration
     spread: dict[str, float]
@@ -85,10 +82,7 @@ def fit_calibration(session: Session, part: str, rows: Sequence[MeasuredRow]) ->
 def _fitted(
     session: Session, part: str, rows: Sequence[MeasuredRow], mine: Sequence[MeasuredRow], kept: frozenset[str]
 ) -> tuple[Calibration, LeastSquares]:
-    """Return *part*'s factors fitted to *mine*, those of *rows* without classes *kept* at the data sheet's rates.
-
-    Dispatch, one for all, is fitted only if none kept includes it.
-    """
+    """Return *part*'s factors fitted to *mine*, those of *rows* without classes *kept* at the data sheet's rates."""
     bare = session.calibrated({})
     classes = {name for row in mine for name in bare.kernel_classes(row.asks.question)}
     shows = [row for row in rows if _shows_host(row.asks)]
@@ -120,10 +114,7 @@ def _fitted(
 
 
 class _Judged(NamedTuple):
-    """A row's absolute error by the data sheet (``plain``) and by factors from the other rows (``unseen``).
-
-    ``seconds`` are those by the data sheet, by the factors, and measured.
-    """
+    """A row's absolute errors by the data sheet and by other rows' factors; its seconds by both, and measured."""
 
     op: str
     classes: Collection[str]
@@ -162,10 +153,9 @@ def _gains(rows: Sequence[_Judged]) -> bool:
 
 
 def _further(seconds: Sequence[tuple[float, float, float]]) -> bool:
-    """Return whether the sum of times after calibration is further from the measured one than that before it.
+    """Return whether *seconds* before, after, and measured, have a sum after calibration that is further from measured.
 
-    *seconds* are those before, after, and measured.  A step adds its kernels' times: where most are too long and a few
-    much too short, the sum is right, and correcting those that are alike alone would make each step wrong.
+    A step adds its kernels' times: where most are too long and a few much too short, correcting those alone is wrong.
     """
     before, after, measured = (math.fsum(each) for each in zip(*seconds, strict=True))
     return abs(math.log(after / measured)) > abs(math.log(before / measured)) + _SUMS_SAME
@@ -177,7 +167,6 @@ def _calibration(values: Mapping[str, float]) -> Calibration:
 
 
 def _shows_host(asked: RowQuestion) -> bool:
-    """Return whether the measured time of *asked* includes host time."""
     return isinstance(asked.timing, BetweenEvents) or (
         isinstance(asked.question, OperatorQuestion) and asked.question.calls
     )
@@ -251,10 +240,7 @@ class NeighbourErrors:
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """A row of one variety: its number, the shape and the seconds of its kernels, predicted and measured seconds.
-
-    Of kernels that power limits, the prediction is that of the power which the row shows.
-    """
+    """A row of one variety: its kernels' shape and seconds (at the power it shows), predicted and measured."""
 
     row: int
     shape: Shape

@@ -44,10 +44,7 @@ _COMMON = 0.3  # chosen: the share of the variance that kernels of a variety hav
 
 @dataclass(frozen=True, slots=True)
 class MeasurableOperator:
-    """An operator or kernel: its main kernel's variety and shape, what it weighs, and whether it can be measured.
-
-    ``weight`` is that of a target by itself; ``steps`` are its shares of the time of steps, by step.
-    """
+    """An operator or kernel: its main kernel's variety and shape, ``weight`` as a target, shares of ``steps``."""
 
     key: Hashable
     variety: str
@@ -58,10 +55,7 @@ class MeasurableOperator:
 
 
 def chosen(candidates: Sequence[MeasurableOperator], count: int) -> list[MeasurableOperator]:
-    """Return the *count* of *candidates* that narrow the most, in the order in which each narrows most.
-
-    Raises MissingDependency where NumPy is not installed.
-    """
+    """Return the *count* *candidates* that narrow most, in order; raises MissingDependency without NumPy."""
     by_variety: dict[str, list[MeasurableOperator]] = {}
     for each in candidates:
         by_variety.setdefault(each.variety, []).append(each)
@@ -111,7 +105,6 @@ class _Field:
         self.gain = float(gains[self._best])
 
     def take(self) -> MeasurableOperator:
-        """Return the best candidate, and find the next best."""
         i = self._best
         column = self._covariance[:, i].copy()
         self._covariance -= self._np.outer(column, column) / (column[i] + NOISE)
@@ -177,7 +170,6 @@ def candidates_of(
 
 
 def _kernels(session: Session, where: tuple[Where, str], network: Network, policy: str) -> Iterator[StepKernel]:
-    """Return the kernels of a training step of *network* in *policy*."""
     images = network.sample == "images"
     how: dict[str, Any] = {"precision": policy, "optimizer": "momentum" if images else "adam"}
     how |= {"channels_last": images and policy.endswith("bf16"), "fused_optimizer": not images}
@@ -185,7 +177,6 @@ def _kernels(session: Session, where: tuple[Where, str], network: Network, polic
 
 
 def _operators(description: Description, policy: str, parameters: int) -> Iterator[_Cells]:
-    """Yield the cells of the operators that *description* has in *policy*, and of its updates."""
     for part in operator_parts(description, policy, "train", channels_last=policy.endswith("bf16")):
         if part.reason:
             continue

@@ -33,8 +33,7 @@ from validate.tables.table import Table
 class FitStage:
     """Constants that are fitted together: ``free`` ones, and ``tied`` ones, which equal others.
 
-    Rows count if ``counts`` holds and their predictions depend on a free constant; of rows with the same text in the
-    columns ``alike``, at most ``most``, evenly spaced over the tables.
+    Rows count if ``counts`` holds and a free constant moves them; of rows alike in ``alike``, ``most``, evenly spaced.
     """
 
     free: Mapping[str, Prior]
@@ -128,11 +127,10 @@ def _asked(row: MeasuredRow) -> OperatorQuestion:
 
 
 def _is_as_in_training(row: MeasuredRow) -> bool:
-    """Whether a row is attention as in training: SGLang's, whose kernels are one family on all GPUs before Blackwell.
+    """Whether a row is attention as in training, of 128 tokens or more: SGLang's, one family on GPUs before Blackwell.
 
-    vLLM gathers keys page by page, and TensorRT-LLM has its own kernels.  Training uses at least 128 tokens.
-    With fewer blocks than multiprocessors, keys are split among blocks, which kernels for training do not do.
-    Up to Ada, SGLang packs heads that share keys into one tile, which FlashAttention 2 does not do.
+    vLLM gathers keys by pages, TensorRT-LLM has its own kernels; keys of few blocks are split among multiprocessors,
+    and up to Ada SGLang packs heads that share keys into one tile: training's kernels do neither.
     """
     part = row.part
     if not row.cells.get("software", "").startswith("sglang") or not isinstance(part, GpuPart):
@@ -245,11 +243,7 @@ def countable(
 
 
 def calibrating_rows(rows: Sequence[MeasuredRow], chosen: Collection[str]) -> list[MeasuredRow]:
-    """Return one of *rows* for each digest *chosen*, in the order of digests.
-
-    Of several rows with the same question, it takes the fastest, which was disturbed least.  Where they are further
-    apart than disturbances, something that no column says decides, and none is taken.
-    """
+    """Return the fastest of *rows* for each digest *chosen*, in order; none of equal questions that are far apart."""
     alike: dict[str, list[MeasuredRow]] = {}
     for row in rows:
         if row.digest in chosen:

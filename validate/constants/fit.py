@@ -88,10 +88,9 @@ def fit_family(
     share: float = 1.0,
     max_evaluations: int | None = None,
 ) -> FittedFamily:
-    """Return the constants fitted to *rows* without those in the groups *without*.
+    """Return the constants fitted to *rows* without those in the groups *without*, or a *share* of them.
 
-    *off* is a term to turn off meanwhile; *share* is the share of the rows to use, below 1 for faster fits.  Raises
-    MissingDependency if SciPy is not installed.
+    *off* is a term to turn off meanwhile.  Raises MissingDependency if SciPy is not installed.
     """
     mine = [row for row in rows_of(family, rows) if counts(family, row) and not _is_in(without, row)]
     values: dict[str, float] = dict(off.off) if off else {}
@@ -126,10 +125,7 @@ def linearised_rows(
     share: float = 1.0,
     at: Mapping[str, float] | None = None,
 ) -> Lines:
-    """Return the rows that may be fitted to, linearised at the constants in use, or at *at*.
-
-    The family must have one stage; *share* is the share of the rows to use.
-    """
+    """Return a *share* of the rows of a *family* of one stage, linearised at the constants in use, or at *at*."""
     (stage,) = family.stages
     mine = _chosen(stage, [row for row in rows_of(family, rows) if counts(family, row)], session, {}, share)
     known = {name: at[name] if at else in_use(name) for name in stage.free}
@@ -195,7 +191,6 @@ def _weights(family: Family, rows: Sequence[MeasuredRow]) -> list[float]:
 def _log_errors(
     stage: FitStage, rows: Sequence[MeasuredRow], session: Session, known: Mapping[str, float]
 ) -> Callable[[Mapping[str, float]], list[float]]:
-    """Return a function from constants by name to log(predicted / measured) of each row."""
 
     def log_errors(values: Mapping[str, float]) -> list[float]:
         trial = session.calibrated({}, Constants({**known, **_tied(stage, values)}))

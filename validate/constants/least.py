@@ -46,10 +46,7 @@ class Prior:
 
 @dataclass(frozen=True, slots=True)
 class LeastSquares:
-    """Fitted constants by name, the relative standard deviation of each, and the names of those at a bound.
-
-    ``unseen`` is log(predicted / measured) of each row by constants fitted to all other rows, if requested.
-    """
+    """Fitted constants, their relative standard deviations, those at a bound; ``unseen``: log errors by other rows."""
 
     values: dict[str, float]
     spread: dict[str, float]
@@ -69,11 +66,9 @@ def least_errors(
     """Return the constants, by *priors*, that minimise *log_errors* over all rows.
 
     *log_errors* returns log(predicted / measured) of every row for constants by name; *kinds* and *weights* (1 by
-    default) are those of the rows.  *max_evaluations* is the most evaluations of each of the two passes; SciPy's
-    default otherwise.  *unseen*: also estimate each row's error without it in the fit, by one Gauss-Newton step from
-    the constants found, with the other rows' weights as they are there.
-
-    Raises MissingDependency if SciPy is not installed.
+    default) are those of the rows; *max_evaluations* of each of two passes.  *unseen*: estimate each row's error
+    without it too, by a Gauss-Newton step with the other rows' weights.  Raises MissingDependency if SciPy is not
+    installed.
     """
     np, least_squares = _scipy()
     names = list(priors)
@@ -167,8 +162,7 @@ class Lines:
     """Linearised errors of rows: ``errors`` are log(predicted / measured) at the constants ``at``.
 
     ``slopes`` holds by constant the derivative of each row's error by the constant's logarithm, which near ``at`` is
-    almost constant: times are sums of parts that grow with constants.  They take one prediction of all rows per
-    constant, and serve all leave-one-out fits without another.
+    almost constant, as times are sums: one prediction per constant serves all leave-one-out fits.
     """
 
     rows: tuple[MeasuredRow, ...]
@@ -192,9 +186,7 @@ def draw_lines(
 def fit_along(lines: Lines, free: Mapping[str, Prior], kept: Collection[int], weights: Sequence[float]) -> LeastSquares:
     """Return the constants *free* that minimise the linearised errors of the rows with the indices *kept*.
 
-    *weights* are those of the kept rows, in rising order of indices.
-
-    Raises MissingDependency if SciPy is not installed.
+    *weights* are those rows', in rising order.  Raises MissingDependency if SciPy is not installed.
     """
     numbers = sorted(kept)
     table: Any = None

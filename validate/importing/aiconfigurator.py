@@ -86,7 +86,6 @@ class Source:
                 self.unknown[folder] += 1
 
     def _files_in(self, root: Path, folder: str) -> dict[str, str]:
-        """Return the paths of the tables in *folder* of the wheel or of *root*, by their paths relative to it."""
         if self._zip is None:
             return {str(file.relative_to(root / folder)): str(file) for file in (root / folder).glob(_PATTERN)}
         inside = [name for name in self._zip.namelist() if name.startswith(f"{folder}/" if folder else "")]
@@ -94,7 +93,6 @@ class Source:
         return {short: name for short, name in found.items() if short.count("/") == 3 and short.endswith("_perf.txt")}
 
     def _read(self, name: str) -> bytes:
-        """Return the content of the file *name*; raises InputError if it cannot be read or is too large."""
         place = f"{self.shown}/{one_line(name)}"
         if self._zip is None:
             return read_user_file(self._paths[name], MAX_BYTES, place)
@@ -114,10 +112,7 @@ class Source:
         return sorted({table.device for tables in self._tables.values() for table in tables})
 
     def chosen(self, text: str | None) -> list[str]:
-        """Return the parts named by the option *text*, all if it is None.
-
-        Raises InputError, with the nearest name, if a part has no measurements.
-        """
+        """Return the parts named by the option *text*, all if None; raises InputError with the nearest name."""
         wanted = self.devices if text is None else [name.strip() for name in text.split(",")]
         for name in wanted:
             if name not in self.devices:

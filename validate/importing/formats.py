@@ -149,10 +149,7 @@ def read_products(source: Source) -> Products:
 def product_rows(
     products: Products, device: str, share: SampledShapes, left_out: LeftOut
 ) -> tuple[list[Row], Sequence[SourceTable]]:
-    """Return the rows of *device* and their tables; *left_out* counts skipped rows by reason.
-
-    Of each framework, they are from the newest table with the whole grid, else from its newest table.
-    """
+    """Return the rows of *device* and their tables, of each framework the newest with the grid, else the newest."""
     mine: dict[str, list[SourceTable]] = {}
     for table in products.times:
         if table.device == device:
@@ -180,10 +177,9 @@ def product_rows(
 
 
 def is_cold(shape: Shape, framework: str, l2_bytes: float) -> bool:
-    """Return whether a replay exceeds a last-level cache of *l2_bytes*, so that the next starts cold.
+    """Return whether a replay touches more than *l2_bytes*, so that the next starts cold: always if 0 (unknown).
 
-    A replay touches the weights of all operators, their inputs, and one output, whose memory the operators reuse.  If
-    *l2_bytes* is 0 (unknown), every shape is cold.
+    It touches the weights of all operators, their inputs, and one output, whose memory the operators reuse.
     """
     m, n, k = shape
     inputs = _OPERATORS if framework in _OWN_INPUTS else 1
@@ -216,7 +212,6 @@ def attention_rows(
 
 
 def _attention_times(source: Source, table: SourceTable, left_out: LeftOut) -> Times:
-    """Return the times in seconds by shape (batch, length, heads, key-value heads, head size)."""
     times: Times = {}
     for cell, number in source.rows(table, _ATTENTION):
         time_s = latency_s(cell("latency"))

@@ -242,7 +242,6 @@ class _Reader:
         kept.add(span_us[0] * 1e-6, span_us[1] * 1e-6, group, CLASSES.index(kind), number, launch)
 
     def trace(self) -> Trace:
-        """Return the trace of all recorded events; raises InputError if there is no kernel or operator."""
         on_host = not len(self._on_device)
         kept = self._on_host if on_host else self._on_device
         left_out = self._left_out[not on_host or self._left_out[True] > 0]

@@ -27,10 +27,7 @@ Reading = Mapping[str, object] | None
 
 
 def traced_rows(path: str, device: str) -> tuple[list[Row], LeftOut]:
-    """Return a row for each operator of the trace *path*, run on the part *device*, and what was left out, by reason.
-
-    Raises InputError if *path* is not a trace, or holds no shapes.
-    """
+    """Return a row per operator of the trace *path* on *device*, and what was left out; raises InputError."""
     calls: dict[int, Mapping[str, Any]] = {}
     kernels_us: dict[int, float] = {}
     names: dict[int, str] = {}
@@ -71,7 +68,6 @@ def traced_rows(path: str, device: str) -> tuple[list[Row], LeftOut]:
 
 
 def _read(call: Mapping[str, Any], kernels: str) -> Reading:
-    """Return the cells of a *call*, launching *kernels*; None where it is none that tables hold."""
     reader = _READERS.get(call["name"].removeprefix("aten::"))
     form = _FORMATS.get(next((kind for kind in call.get("Input type", ()) if kind in _FORMATS), ""))
     if reader is None or form is None:

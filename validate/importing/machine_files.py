@@ -44,10 +44,7 @@ Sizes = Mapping[str, str]
 
 
 def simumax_rows(path: str, device: str) -> tuple[list[Row], LeftOut]:
-    """Return the rows of the file *path*, measured on the part *device*, and how many were left out, by reason.
-
-    Raises InputError if it is no such file.
-    """
+    """Return the rows of the file *path*, of *device*, and how many were left out, by reason; raises InputError."""
     source = read_json(Path(path), "machine's file of SimuMax")
     named = {}
     try:
@@ -70,7 +67,6 @@ def simumax_rows(path: str, device: str) -> tuple[list[Row], LeftOut]:
 
 
 def _row(name: str, sizes: Sizes, tflops: float, efficiency: Any, device: str) -> Row | str:
-    """Return the row of one shape, or why it is left out."""
     reader = _READERS.get(name)
     if reader is None:
         return f"{one_line(name, 40)}: not modelled"
@@ -136,10 +132,7 @@ _NEEDED = ("m", "n", "k", "dtype")
 
 
 def primus_rows(path: str, device: str) -> tuple[list[Row], LeftOut]:
-    """Return the rows of the file *path*, measured on the part *device*, and how many were left out, by reason.
-
-    Raises InputError if it is no such file.
-    """
+    """Return the rows of the file *path*, of *device*, and how many were left out, by reason; raises InputError."""
     shown = one_line(path, 1000)
     header: list[str] = []
     found = []
@@ -160,7 +153,6 @@ def primus_rows(path: str, device: str) -> tuple[list[Row], LeftOut]:
 
 
 def _primus_row(cells: Mapping[str, str], device: str) -> Row | str:
-    """Return the row of *cells*, or why it is left out."""
     form = _FORMATS.get(cells["dtype"].lower().removeprefix("torch."))
     if form is None:
         return f"products in {one_line(cells['dtype'], 30)}, which include quantising"

@@ -140,8 +140,7 @@ class TestRun:
 def runs_in(text: str, shown: str) -> list[TestRun]:
     """Return the runs in *text*, in order; a table without a header of its own continues the run before it.
 
-    Raises InputError if *text* is not output of nccl-tests, or holds too many rows, other columns or an impossible
-    number.
+    Raises InputError for other texts, too many rows, other columns and impossible numbers.
     """
     runs: list[TestRun] = []
     run = TestRun(1)
@@ -236,10 +235,7 @@ def _told(line: str, shown: str, number: int) -> str | int | tuple[int, Rank] | 
 
 
 def _row(line: str, number: int, column: int) -> tuple[Row | UnreadRow | None, int]:
-    """Return the row in a line of the table, None for other lines, and the words before its size.
-
-    *column* are those before the last row's, at which a line that ends within the first columns is known for a row.
-    """
+    """Return the row in a line (None for others) and the words before its size; *column* are those of the last row."""
     words = line.split(None, _MOST_WORDS)[:_MOST_WORDS]
     for at in range(len(words) - 2):
         if PATTERNS["count"].fullmatch(words[at + 1]) and PATTERNS["type"].fullmatch(words[at + 2]):

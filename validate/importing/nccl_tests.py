@@ -24,10 +24,7 @@ _AN_ERROR = 0.12  # relative error of a ratio of two figures with two or three d
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One size: seconds out of place and in place, NaN if not measured, and whether results were wrong.
-
-    Of several runs, these are medians, and ``spread`` is the longest time over the shortest.
-    """
+    """One size: seconds out of place and in place, NaN if not measured; wrong results; longest over shortest."""
 
     size_bytes: int
     out_s: float
@@ -72,12 +69,10 @@ class NcclLog:
 
 
 def read_nccl_tests(text: str, shown: str, *, collective: str | None = None, n_ranks: int | None = None) -> NcclLog:
-    """Return the run that *text* reports; error messages call it *shown*.
+    """Return the run that *text* reports, called *shown*; *collective* and *n_ranks* supply or pick what is open.
 
-    *collective* and *n_ranks* supply what the text lacks; of several runs, *collective* picks one.
-
-    Raises InputError if *text* is not output of nccl-tests, holds no row that can be read or several runs, contradicts
-    the arguments, or leaves the collective or the number of ranks open.
+    Raises InputError if it is not output of nccl-tests, holds no row that can be read or several runs, contradicts the
+    arguments, or leaves the collective or the number of ranks open.
     """
     if collective is not None and collective not in COLLECTIVES:
         said = one_line(collective, 40)
@@ -193,9 +188,8 @@ def _points(rows: Sequence[printed.Row]) -> tuple[Point, ...]:
 def _devices(ranks: Mapping[int, printed.Rank], settings: Mapping[str, str], shown: str) -> dict[str, Any]:
     """Return the number of ranks, in all and of each host, the GPUs of each host, and their name.
 
-    Indices are those of the machine: what CUDA_VISIBLE_DEVICES shows to a process is looked up in it.  They are unknown
-    where ranks of a host share an index, because each sees only its own GPU.  Raises InputError if ranks are left out,
-    or exchange in several groups.
+    Indices are the machine's, by CUDA_VISIBLE_DEVICES; unknown where ranks of a host share one, as each sees only its
+    own.  Raises InputError if ranks are left out, or exchange in several groups.
     """
     n_ranks = max(ranks, default=-1) + 1
     if n_ranks > len(ranks):
@@ -233,7 +227,6 @@ def _of_json(text: str, shown: str) -> tuple[printed.TestRun, dict[str, Any]]:
         raise InputError(Fault(f"holds more than {printed.MOST_ROWS} rows", shown))
 
     def listed(found: object, kind: type) -> list[Any]:
-        """Return what is *found* as a list, with None in place of what is not of *kind*."""
         return [each if isinstance(each, kind) else None for each in found] if isinstance(found, list) else []
 
     run = printed.TestRun(1)
@@ -267,7 +260,6 @@ def _of_json(text: str, shown: str) -> tuple[printed.TestRun, dict[str, Any]]:
 
 
 def _json_row(entry: object, where: str) -> printed.Row | str:
-    """Return the row in *entry*, or why it cannot be read."""
     if not isinstance(entry, dict):
         return "no object"
     sides = []
@@ -297,7 +289,6 @@ def _json_row(entry: object, where: str) -> printed.Row | str:
 def _collective(
     rows: Sequence[printed.Row], program: str | None, said: str | None, n_ranks: int, shown: str
 ) -> Collective:
-    """Return the collective of the program's name, the user, or unambiguous columns; raises InputError."""
     named = _PROGRAMS.get(program) if program is not None else None
     if program is not None and named is None:
         raise InputError(Fault(f"is of {program}_perf, which is not modelled; {', '.join(_PROGRAMS)} are", shown))

@@ -24,13 +24,11 @@ def is_osu_tests(text: str) -> bool:
 
 
 def read_osu_tests(text: str, shown: str, *, collective: str | None = None, n_ranks: int | None = None) -> NcclLog:
-    """Return the run that *text* reports, in nccl-tests' sizes; error messages call it *shown*.
+    """Return the run that *text* reports, called *shown*, in nccl-tests' sizes, with times averaged over ranks.
 
-    Averages over ranks are taken.  An all-gather's and an all-to-all's size is there what one rank sends, to all or to
-    each; nccl-tests counts all ranks'.
-
-    Raises InputError if it holds no run or several, buffers in host memory, a test that is not modelled, or does not
-    say how many ranks took part.
+    An all-gather's and an all-to-all's size is there what one rank sends; nccl-tests counts all ranks'.  Raises
+    InputError if it holds no run or several, buffers in host memory, or a test that is not modelled, or does not tell
+    ranks.
     """
     headers = list(_OSU["header"].finditer(text))
     if len(headers) != 1:
@@ -77,10 +75,7 @@ _MOST = 100_000
 
 
 class LinkFigure(NamedTuple):
-    """A measured bandwidth: between two GPUs, a GPU and the host (``src``), or of an adapter by its number.
-
-    ``size_bytes`` is that of one message or copy.
-    """
+    """A bandwidth between two GPUs, a GPU and the host (``src``), or of an adapter by number, at messages of a size."""
 
     kind: LinkKind
     src: int
@@ -99,8 +94,7 @@ def is_link_test(text: str) -> bool:
 def read_link_tests(text: str, shown: str) -> tuple[LinkFigure, ...]:
     """Return the figures in *text*: of each of perftest's runs that of its largest message, all of nvbandwidth's.
 
-    nvbandwidth's copies by kernels, both ways at once, and among all GPUs are left out: no single link limits them.
-    Raises InputError if nothing is left.
+    Its copies by kernels, both ways and among all GPUs are left out: no link limits them.  Raises InputError for none.
     """
     found = (*_of_perftest(text), *_of_nvbandwidth(text))
     if not found:

@@ -137,7 +137,6 @@ def forced_algorithm(text: str) -> tuple[Algorithm | None, str | None]:
 
 
 def _labels(cell: Cell, names: RowNames) -> Mapping[str, str]:
-    """Return machine, collective, decade of the bytes, size class, and whether constants were fitted to the machine."""
     labels = {"machine": cell("machine"), "collective": collective_name(cell("collective")), "decade": "", "size": ""}
     with suppress(NotScored):
         size_bytes = number("bytes", cell("bytes"))

@@ -43,10 +43,7 @@ def _behind_s(held: ProgramQuestion, asked_s: float, session: Session) -> float:
 
 
 def _beside_work(cell: Cell, names: RowNames, copy: CopyQuestion) -> RowQuestion:
-    """Return the program that a row timed: ``work`` run ``repeats`` times, with *copy* beside it or alone.
-
-    Raises NotScored if the row does not give the work and its repeats, or if the machine lacks the GPU.
-    """
+    """Return the program that a row timed: its work, with *copy* beside it or alone; raises NotScored."""
     note, work = cell("note"), cell("work")
     if not work or not cell("repeats"):
         raise NotScored("work beside a copy, and how much of it is not said (work, repeats)")
@@ -91,7 +88,6 @@ _WAITED = re.compile(r"rocm_bandwidth_test", re.ASCII)
 
 
 def _question(cell: Cell, names: RowNames) -> CopyQuestion:
-    """Return the copy that a row asks; raises NotScored if the row is incomplete or not modelled."""
     kind_text, note, software = cell("kind").lower(), cell("note"), cell("software")
     if kind_text not in _KINDS:
         raise NotScored(f"no model of copies of kind {one_line(kind_text, 30) or 'none'}")
@@ -119,7 +115,6 @@ def _question(cell: Cell, names: RowNames) -> CopyQuestion:
 
 
 def _read(cell: Cell, names: RowNames) -> RowQuestion:
-    """Return the question that a row asks, about a copy or a program of work and a copy; raises NotScored."""
     copy = _question(cell, names)
     if cell("kind").lower().startswith("overlap") and cell("note") != "copy alone":
         return _beside_work(cell, names, copy)
@@ -127,7 +122,6 @@ def _read(cell: Cell, names: RowNames) -> RowQuestion:
 
 
 def _measured_s(cell: Cell, names: RowNames) -> float:
-    """Return the measured time in seconds, or compute it from the rate and the bytes that it counts."""
     if not cell("bytes") and not cell("gbps"):
         raise NotScored("a latency, and no size")
     question = _question(cell, names)
@@ -206,7 +200,6 @@ _FLOAT_BYTES = 4
 
 
 def _access(cell: Cell, names: RowNames) -> AccessQuestion:
-    """Return the question that a row asks; raises NotScored if the row is incomplete or not modelled."""
     bench, kernel, dtype = cell("bench"), cell("kernel"), cell("dtype").lower()
     size = size_bytes(cell)
     where, device = names.devices.where(cell("device"))
@@ -249,7 +242,6 @@ def _access(cell: Cell, names: RowNames) -> AccessQuestion:
 
 
 def _read_access(cell: Cell, names: RowNames) -> RowQuestion:
-    """Return the access that a row asks, or the sum over everything by which PyTorch reads; raises NotScored."""
     access = _access(cell, names)
     if f"{cell('bench')} {cell('kernel')}" != "torch stream read" or isinstance(
         names.devices.described(cell("device")), CpuPart
@@ -271,7 +263,6 @@ def _access_s(cell: Cell, names: RowNames) -> float:
 
 
 def _access_labels(cell: Cell, names: RowNames) -> Mapping[str, str]:
-    """Return the kind of access, and whether the last-level cache holds the working set."""
     with suppress(NotScored):
         question = _access(cell, names)
         held = question.size_bytes <= names.session.account(question).cache_bytes

@@ -37,10 +37,7 @@ ALL_COLUMNS = tuple(column for columns in MEMORY_COLUMNS.values() for column in 
 
 @dataclass(slots=True)
 class MemoryFigure:
-    """The bytes that a row holds of one figure, by the ``name`` in ``MEMORY_COLUMNS``, and their prediction.
-
-    ``skipped``: why it does not count.  ``measured_bytes`` is NaN where the cell is at fault.
-    """
+    """The bytes that a row holds of one figure of ``MEMORY_COLUMNS``, NaN where at fault, and their prediction."""
 
     name: str
     measured_bytes: float
@@ -91,10 +88,7 @@ class RowQuestion:
         return _positive(shown_s, "predicted time")
 
     def band(self, session: Session, shown_s: float) -> Band | None:
-        """Return the 80 % band of *shown_s*, the result of :meth:`time_s`; None if its class was never measured.
-
-        Steps get the band of their class: their composition would need another simulation and changes the band little.
-        """
+        """Return the 80 % band of *shown_s*, the result of :meth:`time_s`; steps' by class; None if never measured."""
         try:
             return confidence_of(shown_s, session.composed(self.question)).band
         except InputError:
@@ -314,7 +308,6 @@ def every_row(table: Table, kind: Kind, names: RowNames) -> Iterator[MeasuredRow
 
     @lru_cache(maxsize=_KEPT)
     def question(asked: tuple[str, ...]) -> RowQuestion | str:
-        """Return what a row asks, which sees no other column, or why it asks nothing."""
         try:
             return kind.question(dict(zip(kind.asked, asked, strict=True)).__getitem__, names)
         except NotScored as reason:

@@ -24,7 +24,6 @@ from validate.tables.names import RowNames
 
 
 def _operators(which: str) -> dict[str, ops.Operator]:
-    """Return operators by their names in tables, as ``words.yaml`` describes them."""
     every = own_data("validate.kinds", "words.yaml")[which].items()
     return {name: getattr(ops, said[0])(*said[1:]) for name, said in every}
 

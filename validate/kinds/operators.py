@@ -104,7 +104,6 @@ def read_operator(cell: Cell, names: RowNames) -> RowQuestion:
 
 
 def _check_words(cell: Cell, op: str, phase: str, precision: str) -> None:
-    """Raise NotScored where a column of an operator has a word that is not known."""
     variants, variant = _VARIANTS.get(op), cell("variant")
     known = ", ".join([*(variants or ()), "or empty"]).removeprefix("or ")
     wrong = {
@@ -170,14 +169,12 @@ def _cast(size: Size, cell: Cell) -> ops.Operator:
 
 
 def _copy(size: Size, cell: Cell) -> ops.Operator:
-    """Read a copy of ``rows`` times ``cols`` elements, in the order of memory or not."""
     n = size("rows") * size("cols")
     n_bytes = n * ELEMENT_BYTES[cast(Precision, cell("dtype"))]
     return StepPass(n, (Streaming("copy", n, n_bytes, n_bytes, cast(PassForm, cell("variant"))),))
 
 
 def _update(size: Size, cell: Cell) -> ops.Operator:
-    """Read an optimiser's step of ``rows`` tensors of ``cols`` parameters."""
     rule, _, fused = (cell("variant") or "adam").partition("-")
     return update_pass(cast(Any, rule), size("rows") * size("cols"), cast(Precision, cell("dtype")), fused=bool(fused))
 
@@ -204,10 +201,7 @@ def _elementwise(size: Size, cell: Cell) -> ops.Operator:
 
 
 def _recurrent(size: Size, cell: Cell) -> ops.Operator:
-    """Read a recurrent layer whose input is as wide as its state.
-
-    DeepBench times layers that add their input to the state; torch's layers multiply it with weights first.
-    """
+    """Read a recurrent layer as wide as its state: DeepBench's adds its input, torch's multiplies it with weights."""
     hidden = size("hidden")
     inputs = hidden if cell("software").startswith("torch") else 0
     return ops.Recurrent(cell("op"), size("batch"), size("timesteps"), inputs, hidden)  # type: ignore[arg-type]

@@ -105,7 +105,6 @@ def read_step(cell: Cell, names: RowNames) -> RowQuestion:
 
 
 def _exchange(cell: Cell, layout: Layout, strategy: str) -> dict[str, Any]:
-    """Return the fields on how a step exchanges; raises NotScored."""
     algorithm, other = forced_algorithm(cell("algorithm_forced"))
     if other or (algorithm and strategy != "nccl" and not layout.divides_network):
         raise NotScored(f"forced algorithm '{algorithm or other}' is not what {one_line(strategy, 40)} does")
@@ -138,7 +137,6 @@ def _software(cell: Cell, capability: str | None, *, on_gpu: bool) -> Software:
 
 
 def _entry(name: str, cell: Cell) -> ZooEntry:
-    """Return the built-in network that a row names; raises NotScored."""
     try:
         entry = find_entry(name)
     except InputError:
@@ -223,7 +221,6 @@ def _options(cell: Cell) -> known.StepOptions:
 
 
 def _recompute(cell: Cell) -> tuple[known.Recompute, tuple[known.RecomputedPart, ...], int | None]:
-    """Return what a row recomputes, which parts, and in how many blocks of a stage; raises NotScored."""
     said = cell("recompute").split(" ")[0] or "none"  # details follow the first word
     refusal = f"recompute '{one_line(said, 20)}' is not modelled; {', '.join(known.RECOMPUTES)} are"
     how: known.Recompute = one_of(said, known.RECOMPUTES, refusal)
@@ -269,7 +266,6 @@ def _labels(cell: Cell, names: RowNames) -> Mapping[str, str]:
 
 @lru_cache(maxsize=1024)
 def _family(model: str) -> str:
-    """Return the family of *model* by its operators; empty if the zoo lacks it."""
     try:
         return family_of(build_network(model, batch=1)) or "other"
     except InputError:
@@ -284,8 +280,7 @@ _ALL_REDUCE = re.compile(r"ddp|horovod|nccl|replicated \(nccl\)", re.IGNORECASE)
 def ranks_and_layout(cell: Cell) -> tuple[int, int, Layout]:
     """Return the numbers of GPUs and nodes of a row's step, and its layout; one GPU stands for a CPU.
 
-    Raises NotScored if the degrees do not multiply to the number of GPUs, or if the row does not say how gradients are
-    exchanged.
+    Raises NotScored if degrees do not multiply to the GPUs, or the row does not say how gradients are exchanged.
     """
     if cell("n_gpus") == "0":
         return 1, 1, REPLICAS
@@ -340,8 +335,7 @@ _SAMPLES = ("images", "sequences", "samples")
 def step_measured_s(cell: Cell) -> float:
     """Return ``step_time_s``, or the time in seconds that a published throughput implies; raises NotScored.
 
-    Throughput counts samples, or units such as tokens and frames, of which a sample has ``units_each``.  With
-    ``epoch_samples`` it counts all samples of an epoch, though only whole batches are trained.
+    It counts samples, or units such as tokens, ``units_each`` a sample; with ``epoch_samples``, all of an epoch.
     """
 
     def of(column: str, default: str = "") -> float:

@@ -95,9 +95,8 @@ def between_events(part: str, operator: ops.Operator, phase: ops.Phase, *, searc
 def by_host(where: Where, device: str, operator: ops.Operator, *, is_compiled: bool) -> Callable[..., float]:
     """Return the timing of *operator* on the host's clock, with a synchronisation, in a loop without gradients.
 
-    *where* and *device* are as in its question.  The host launches and waits.  Returning from a compiled function takes
-    it as long as recording a second event, and hides a short kernel.  The host's time of a product, less that of
-    another operator, is the time in which cuBLAS chooses a kernel.
+    Returning from a compiled function takes the host as long as recording a second event, and hides a short kernel.
+    The time of a product, less that of another operator, is that in which cuBLAS chooses a kernel.
     """
     timed = partial(LaunchQuestion, where=where, device=device, timed="host")
     issued = [timed(call="empty"), timed(call="wait")]
@@ -129,10 +128,7 @@ def with_overhead_s(constant: str, asked_s: float, session: Session) -> float:
 
 
 def replayed_s(warp_clock_s: float, copied: Sequence[Question], asked_s: float, session: Session) -> float:
-    """Return the seconds between replays of a graph of one call that also writes a cache, the work *copied*.
-
-    *warp_clock_s* is the time in which all SMs spend one clock on each warp that writes.
-    """
+    """Return the seconds between replays of a call that also copies; *warp_clock_s*: the SMs' clock for a warp."""
     costs = session.constants(TimingCosts)
     copied_s = sum(session.time_s(each) for each in copied)
     return asked_s + costs.replay_s + max(0.0, warp_clock_s * costs.cache_clocks - copied_s)

@@ -32,12 +32,10 @@ def reported(device: str) -> dict[str, Any]:
 
 
 def rows_machine_name(out: Path, asked: str, topology: str, before: str) -> str:
-    """Return the machine name for rows in the folder *out*: the given one, else that of the rows already there.
+    """Return the machine name for rows in *out*: *asked* by the user, else that of the rows already there.
 
-    *asked* is the user's ``--machine``, *topology* the name of the given topology, and *before* that of the topology in
-    the folder; each is empty where there is none.
-
-    Raises InputError where the folder holds rows of another machine or of another topology.
+    *topology* and *before* name the given topology and that in the folder, empty for none.  Raises InputError where the
+    folder holds rows of another machine or topology.
     """
     name = asked or topology
     if not has_rows(out):

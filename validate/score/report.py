@@ -27,10 +27,9 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class ScoredTable:
-    """The scores of one table, which the user called ``file``; ``method`` says how its rows were predicted.
+    """The scores of one table, called ``file``; ``method`` says how its rows were predicted.
 
-    ``memory`` has those of the figures of memory that rows hold; ``efficiencies`` is filled only where the scaling of
-    steps is scored.
+    ``memory`` has those of the figures of memory; ``efficiencies`` is filled where the scaling of steps is scored.
     """
 
     file: str
@@ -122,7 +121,6 @@ def _table_document(table: ScoredTable, by: tuple[str, ...], *, scales: bool) ->
 
 
 def _worst(figures: Scores) -> tuple[float | None, int | None]:
-    """Return the error of the largest absolute value, and its line."""
     found = figures.counted()
     line = max(found, key=lambda line: abs(found[line]), default=None)
     return (None, None) if line is None else (found[line], line)
@@ -136,10 +134,7 @@ def scores_report(
     scales: bool = False,
     style: Style = PLAIN,
 ) -> str:
-    """Return tables of errors: over all rows, then by the axes of the kind of table, or by *by*.
-
-    *scales*: with the errors of scaling efficiencies, where steps are measured with different numbers of GPUs.
-    """
+    """Return tables of errors over all rows and by the kind's axes or *by*; *scales*: of scaling efficiencies too."""
     blocks = [_table(table, trust, by, style) for table in tables]
     blocks += [_scaling(table, style) for table in tables] if scales else []
     legends = dict.fromkeys(table.kind.legend for table in tables)
@@ -163,7 +158,6 @@ def _table(table: ScoredTable, trust: Sequence[str], by: Sequence[str], style: S
 
 
 def _times(table: ScoredTable, everything: ScoreGroup, by: Sequence[str], style: Style) -> list[str]:
-    """Return the table of the errors of times, and of other predictors'."""
     label = table.kind.baseline_label or table.kind.baseline
     header = ["", "rows", "scored", "median", "p90", "mean", "bias", f"{label} median", f"{label} p90"]
     alike = ["", "", percent_text(median_of(table.kind.place, table.rows)), *[""] * (len(header) - 4)]
@@ -228,11 +222,10 @@ _MEMORY = {name: f"predicted_{name}_bytes" for name in MEMORY_COLUMNS}  # where 
 
 
 class Predictions:
-    """Writes all rows of *tables* as CSV to *write* as they come: their own columns, then those of ``ADDED``.
+    """Writes rows as CSV to *write* as they come: their columns, joined by name, then those of ``ADDED`` and of memory.
 
-    Tables with measured memory have the predicted bytes of each figure that a row holds too.
-    Columns of several tables are joined by name, and a column ``table`` names each row's table.  Columns of the input
-    with such a name are dropped.  Fields beyond the header are joined to the last column as text.
+    Of several tables, a column ``table`` names each row's.  Input columns of these names are dropped; fields beyond the
+    header are joined to the last column as text.
     """
 
     def __init__(self, tables: Sequence[Table], write: Callable[[bytes], None]) -> None:
@@ -284,7 +277,6 @@ def _inert(text: str) -> str:
 
 
 def _names(table: Table) -> list[str]:
-    """Return a unique name for each column."""
     names: list[str] = []
     for index, text in enumerate(table.header):
         name = text.strip().lower()

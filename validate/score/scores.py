@@ -21,10 +21,7 @@ RowErrors = tuple[Sequence[float], Sequence[float]]
 
 
 class Scores:
-    """The errors of rows, their labels named in *labels*, and why rows do not count; predictions are not kept.
-
-    Raises InputError where the rows of *file* have too many different combinations of labels.
-    """
+    """Errors of rows by *labels*, and why rows do not count; raises InputError for too many combinations."""
 
     def __init__(self, rows: Iterable[MeasuredRow] = (), labels: Iterable[str] = (), file: str = "") -> None:
         self.names = tuple(dict.fromkeys(labels))
@@ -140,10 +137,7 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class ScoreGroup:
-    """``rows`` rows that share the labels ``by``, of which ``errors.n`` are scored.
-
-    ``baseline`` holds the errors of the baseline over the same scored rows.
-    """
+    """``rows`` rows that share the labels ``by``, ``errors.n`` of them scored, as those of the ``baseline``."""
 
     by: dict[str, str]
     rows: int

@@ -34,10 +34,7 @@ _AT_ONCE = 16  # questions in a task
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """The prediction of a row with its band, its baseline, and the reason where it has none.
-
-    ``memory_bytes`` are the predicted bytes by figure where the row asks for them, ``no_memory`` why there are none.
-    """
+    """The prediction of a row with band and baseline, or why not; ``memory_bytes`` by figure, or ``no_memory``."""
 
     predicted_s: float | None = None
     band: Band | None = None
@@ -141,10 +138,7 @@ def _judge(row: MeasuredRow, answer: Predicted, trust: Sequence[str]) -> None:
 
 
 def ranked(rows: Iterable[MeasuredRow], table: Table, kind: Kind, names: RowNames) -> Iterator[MeasuredRow]:
-    """Yield *rows* of *table*, with the label ``framework_rank`` where their *kind* ranks frameworks.
-
-    Raises InputError where the table has too many different configurations.
-    """
+    """Yield *rows*, labelled ``framework_rank`` where their *kind* ranks; raises InputError for too many."""
     best: dict[tuple[str, ...], float] = {}  # the least time of each configuration over all frameworks
     for record in table.rows if "framework_rank" in kind.labels else ():
         cell = partial(table.cell, record)
@@ -165,7 +159,6 @@ def ranked(rows: Iterable[MeasuredRow], table: Table, kind: Kind, names: RowName
 
 
 def _written(row: MeasuredRow) -> Predicted:
-    """Return the prediction that the table holds for a row."""
     text = row.cells.get("predicted_s", "")
     try:
         if not text:
@@ -176,10 +169,7 @@ def _written(row: MeasuredRow) -> Predicted:
 
 
 def read_published(file: str) -> dict[str, dict[str, float]]:
-    """Return the predicted seconds in the table *file*, by row and predictor.
-
-    Raises InputError where it cannot be read, lacks a column, or has a prediction that is not a positive number.
-    """
+    """Return the predicted seconds in the table *file*, by row and predictor; raises InputError for faults."""
     needed = ("row_id", "predictor", "predicted_s")
     table = read_table(read_bytes(file), shown_as(file), needed, needed, "published predictions")
     found: dict[str, dict[str, float]] = {}
@@ -211,10 +201,7 @@ class ScoringOptions:
 
 
 class Scoring:
-    """Scores tables with names and calibrations of *options*; raises InputError where one of these is unknown.
-
-    ``kinds`` are those of tables, with the columns that they need given the options' names.
-    """
+    """Scores tables with names and calibrations of *options*, ``kinds`` needing columns by them; raises InputError."""
 
     def __init__(self, options: ScoringOptions) -> None:
         self.options = options
@@ -256,13 +243,11 @@ class Scoring:
         jobs: int = 1,
         advance: Callable[[], None] = lambda: None,
     ) -> Iterator[MeasuredRow]:
-        """Yield the rows of *table* with their predictions, in order.
+        """Yield the rows of *table* with their predictions, in order; *advance* is called after each.
 
-        Rows with a trust grade outside *trust* are predicted but do not count (they are context); rows without a grade
-        do.  Rows of operators whose question is among *seen*, the digests to which calibrations were fitted, do not
-        count; nor do those to which the options' calibration was fitted.  *as_written*: use the predictions in the
-        table, as ``validate score --out`` writes them.  *jobs*: most processes that predict.  *advance* is called after
-        each row.
+        Rows with a grade outside *trust* are context and do not count, nor do operators whose question is among *seen*,
+        the digests to which calibrations were fitted.  *as_written*: predictions are the table's, of ``validate score
+        --out``.  *jobs*: most processes that predict.
         """
         fitted_to = (seen | self._seen) if kind.name == OPERATORS.name else frozenset()
         names = replace(names or self.names, folder=str(Path(table.file).parent))

@@ -102,10 +102,7 @@ def decade_of(size: float) -> str:
 
 
 def measured_s(cell: Callable[[str], str], counted_bytes: float | None) -> float:
-    """Return the seconds of a row: from its rate where it has one for *counted_bytes*, else its time or latency.
-
-    Raises NotScored where the row has none of these as a positive number.
-    """
+    """Return a row's seconds by its rate for *counted_bytes*, else its time or latency; raises NotScored."""
     if cell("gbps") and counted_bytes is not None:
         return counted_bytes / (number("GBps", cell("gbps")) * 1e9)
     if cell("time_s"):

@@ -40,8 +40,7 @@ class CsvRecord:
 class Records(Sequence[CsvRecord]):
     """The records of the CSV *text*, called *name* in messages; split on access: only text takes memory.
 
-    Raises InputError where there are more than *most* records besides a header, a quote is not closed, or a row or a
-    cell exceeds its limit.
+    Raises InputError for more than *most* records besides a header, an open quote, and rows or cells beyond limits.
     """
 
     def __init__(self, text: str, name: str, most: int) -> None:
@@ -141,8 +140,7 @@ class Records(Sequence[CsvRecord]):
 def read_records(raw: bytes, name: str, most: int = MAX_HELD) -> Records:
     """Return the records of the file content *raw*, called *name* in messages: a header and at most *most* rows.
 
-    Raises InputError where the file is empty, too large or not text, a quote is not closed, or a row or a cell exceeds
-    its limit.
+    Raises InputError where it is empty, too large, not text, or a quote, a row or a cell is at fault.
     """
     if len(raw) > MAX_BYTES:
         raise InputError(Fault(f"is larger than {MAX_BYTES // 1_000_000} MB; score it in parts", name))

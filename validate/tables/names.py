@@ -54,12 +54,9 @@ class MachineNames:
         return self.named.get(name) or self._topology or builtin_names().get(name) or gpu_names().get(name)
 
     def where(self, name: str, n_nodes: int | None = None, gpus_a_node: int = 1, fabric: str = "") -> Where:
-        """Return *n_nodes* nodes of the table's machine *name*; raises NotScored where the name is not known.
+        """Return *n_nodes* nodes of the machine *name*, joined by the part *fabric*; raises NotScored for others.
 
-        Several are joined by the part *fabric*, by default at the rate of their adapters.
-
-        Where the machine has trays and *gpus_a_node* fit in one, nodes are trays; the result then has as many machines
-        as hold them.
+        Where it has trays and *gpus_a_node* fit in one, nodes are trays of as many machines as hold them.
         """
         topology = self.topology(name)
         if topology is None:
@@ -126,10 +123,7 @@ def gpu_names() -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def device_names() -> dict[str, str]:
-    """Return the name of the part for every name and alias of a built-in GPU or CPU.
-
-    An accelerator whose vendor's GPUs have no models is taken as a CPU where there is such a part, as for a Xeon Phi.
-    """
+    """Return the part of every name and alias of a built-in GPU or CPU; an accelerator of a CPU vendor is a CPU."""
     cpus, gpus = _names("cpu"), gpu_names()
     as_cpu = {part for part in gpus.values() if f"{part}-cpu" in cpus and not has_model(part)}
     return cpus | {name: f"{part}-cpu" if part in as_cpu else part for name, part in gpus.items()}
@@ -160,10 +154,7 @@ def has_model(name: str) -> bool:
 
 
 def part_called(device: str, names: Mapping[str, str] | None = None) -> str:
-    """Return the part that *device* names, or is another name of (*names*, by default those built in).
-
-    Raises InputError with the nearest name or other name, otherwise with the known parts.
-    """
+    """Return the part that *device* names, or is another name of (*names*); raises InputError with the nearest."""
     names = device_names() if names is None else names
     if device not in names:
         close = nearest(device, names)
@@ -267,8 +258,7 @@ class DeviceNames:
 class RowNames:
     """The machines and devices that rows name, and the session that predicts them.
 
-    ``strategy`` predicts collectives whose row does not name one; ``folder`` is that of the table, where files of the
-    networks that its rows name are.
+    ``strategy`` predicts collectives without one; ``folder`` is the table's, for files of networks that rows name.
     """
 
     machines: MachineNames = field(default_factory=MachineNames)
@@ -292,10 +282,7 @@ class RowNames:
             raise NotScored(one_line(error)) from None
 
     def gpus(self, where: Where, n_nodes: int, local: Sequence[int]) -> tuple[int, ...]:
-        """Return the GPUs with the numbers *local* on each of the *n_nodes* nodes of a row on the machine *where*.
-
-        Trays are spread over its machines as evenly as possible.  Raises NotScored where a node has too few GPUs.
-        """
+        """Return the GPUs *local* on each of *n_nodes* nodes of *where*, trays evenly; raises NotScored for too few."""
         machine = self.machine(where)
         hosts, a_host = machine.n_hosts, len(machine.gpus) // machine.n_hosts
         a_node = a_host if n_nodes == hosts else _trays(where.topology)[1]

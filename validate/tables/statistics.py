@@ -22,10 +22,9 @@ from simulator.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Errors of ``n`` rows as fractions: 0.1 is 10 %.
+    """Errors of ``n`` rows as fractions: 0.1 is 10 %; None for no rows.
 
-    ``median_ape``, ``p90_ape`` and ``mean_ape`` are statistics of the absolute relative error; ``bias`` is the mean of
-    the signed one, positive where predictions are too slow.  All are None where n is 0.
+    ``median_ape``, ``p90_ape`` and ``mean_ape`` are of absolute relative errors; ``bias`` is the mean of signed ones.
     """
 
     n: int
@@ -41,10 +40,9 @@ def relative_error(predicted_s: float, measured_s: float) -> float:
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """Return the percentile of the ascending values *ordered* at *share* (0 to 1), interpolated linearly.
+    """Return the percentile of the ascending *ordered* at *share* (0 to 1), at index (n - 1) * share, interpolated.
 
-    Of n values, it is at index (n - 1) * share (definition 7 of Hyndman and Fan, Sample quantiles in statistical
-    packages, 1996).
+    Definition 7 of Hyndman and Fan, Sample quantiles in statistical packages, 1996.
     """
     place = (len(ordered) - 1) * share
     low = math.floor(place)
@@ -104,10 +102,7 @@ def percent_text(value: float | None, sign: str = "") -> str:
 def skipped_table(
     title: str, lines: Mapping[str, Sequence[int]], style: Style, medians: Mapping[str, float | None] | None = None
 ) -> list[str]:
-    """Return a table of the rows left out, their number and lines by reason; empty where there are none.
-
-    *medians*: the median absolute error that those rows would have which are predicted, by reason.
-    """
+    """Return a table of the rows left out by reason, with lines, and the *medians* of errors that they would have."""
     if not lines:
         return []
     of = medians or {}

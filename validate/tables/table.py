@@ -207,10 +207,7 @@ def shown_as(file: str) -> str:
 
 
 def read_bytes(file: str) -> bytes:
-    """Return the content of *file* (``-``: standard input, cut off just above the size limit of tables).
-
-    Raises InputError with the reason where it cannot be read, and where it is larger than that limit.
-    """
+    """Return the content of *file* (``-``: standard input); raises InputError if unreadable or too large."""
     if file == STDIN:
         return sys.stdin.buffer.read(MAX_BYTES + 1)
     return read_user_file(file, MAX_BYTES, needed="a CSV table", usual="score it in parts")
@@ -252,10 +249,7 @@ class Table:
         return filled(self.kind, column, lambda name: self.written(row, name))
 
     def written(self, row: CsvRecord, column: str) -> str:
-        """Return the text under *column*, stripped; empty where there is no such column.
-
-        A number format is called as here, whatever library's name for it the row has.
-        """
+        """Return the stripped text under *column*, empty without one; formats are called as here."""
         index = self.position.get(column)
         text = row.fields[index].strip() if index is not None and index < len(row.fields) else ""
         return (precision_named(text) or text) if column == "dtype" else text
@@ -301,10 +295,7 @@ AddedCells = dict[str, tuple[str, Convention]]  # of a row, by column: the value
 
 
 def added_cells(table: Table, conventions: Conventions) -> Iterator[AddedCells]:
-    """Yield what *conventions* say of each row of *table*: the value of each empty column that they fill, and the rule.
-
-    Cells that the conventions of every table fill are left empty.
-    """
+    """Yield for each row of *table* the values that *conventions*, but the general, fill in, and their rules."""
     own, common = conventions.get(table.kind, {}), general().get(table.kind, {})
     for row in table.rows:
 
@@ -320,10 +311,7 @@ def added_cells(table: Table, conventions: Conventions) -> Iterator[AddedCells]:
 
 
 def is_incomplete(table: Table, conventions: Conventions, unread: Collection[str] = ()) -> bool:
-    """Return whether *conventions* add something to a row of *table* besides the columns *unread*.
-
-    Of a long table some rows are looked at.
-    """
+    """Return whether *conventions* add more than the columns *unread* to *table*, by some rows of a long one."""
     if table.kind not in conventions:
         return False
     some = replace(table, rows=table.rows[:: 1 + len(table.rows) // _LOOKED_AT])
@@ -331,9 +319,9 @@ def is_incomplete(table: Table, conventions: Conventions, unread: Collection[str
 
 
 def made_complete(table: Table, conventions: Conventions) -> tuple[bytes, Counter[str]]:
-    """Return *table* as CSV with what *conventions* say of its rows in columns, and how many cells of each were added.
+    """Return *table* as CSV with what *conventions* say in columns, sources in ``completed``, and counts.
 
-    The column ``completed`` has the sources.  Raises InputError where a row has more or fewer fields than the header.
+    Raises InputError where a row has more or fewer fields than the header.
     """
     every = list(added_cells(table, conventions))
     counts = Counter(column for found in every for column in found)

@@ -236,10 +236,7 @@ class CaseOutcome:
 
 @dataclass(frozen=True, slots=True)
 class StrategyOrder:
-    """The strategies of one all-reduce, fastest first, as measured and as predicted.
-
-    ``wrong`` lists pairs (predicted faster, predicted slower), over 5 % apart, that were measured the other way round.
-    """
+    """The strategies of an all-reduce, fastest first, measured and predicted; ``wrong`` pairs are over 5 % apart."""
 
     case: ClusterCase
     measured: tuple[str, ...]

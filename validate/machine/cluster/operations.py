@@ -109,10 +109,8 @@ _hosts: list[Operations] = []  # the one of this process
 def begin(names: RunNames, rank: int) -> None:
     """Enter the namespace of host *rank* with this process, and configure TCP there; raises OSError.
 
-    The process dies with the controller, however that ends; what libraries print is dropped.  It runs at real-time
-    priority where the user may: a real host has its processor to itself, and these share theirs with each other and
-    with other programs, for which waiting would be measured as network time.  The hosts compute little, so they delay
-    other programs little.
+    It dies with the controller; what libraries print is dropped.  It runs at real-time priority where the user may: a
+    real host has its processor to itself, and waiting for others would be measured as network time.
     """
     system = ctypes.CDLL(None, use_errno=True)
     system.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -181,10 +181,7 @@ def cluster_environment() -> dict[str, str | int | float]:
 
 
 class ClusterFiles:
-    """The output files of a run, opened at the start and moved into place when ``written``, or removed by *stack*.
-
-    Raises InputError, with the reason, where a file cannot be written.
-    """
+    """A run's output files, moved into place when ``written``, else removed by *stack*; raises InputError."""
 
     def __init__(
         self, stack: ExitStack, out: str | None, topology: str | None, shapes: Sequence[LinkShape], n_nodes: int

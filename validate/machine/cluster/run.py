@@ -101,11 +101,10 @@ def probe(crew: HostWorkers, shape: LinkShape, n_nodes: int) -> float:
 
 
 def message_costs(crew: HostWorkers, n_nodes: int) -> MessageCosts:
-    """Return what messages cost the processors, from rounds of short messages in which each host sends to the next.
+    """Return what messages cost the processors, from rounds in which each host sends k short messages to the next.
 
-    A host sends k messages to the next host and receives k from the previous one.  On p processors, n hosts take
-    n / min(p, n) times ``round_s + 2 k message_s`` a round.  Two values of k separate the two terms.  At 64 B per
-    message the time on the wire is negligible.
+    On p processors, n hosts take n / min(p, n) times ``round_s + 2 k message_s`` a round, which two values of k
+    separate; the time of 64 B on the wire is negligible.
     """
     processors, hosts = usable_threads(), range(n_nodes)
     busy_s = {}
@@ -160,9 +159,8 @@ def run_cases(
 ) -> None:
     """Measure *cases* into *into* and always remove the network; raises CommandFailed or WorkerFailed.
 
-    *exchange* returns what the hosts of a case send and add, or None for torch's own collective.  Links are shaped
-    before the hosts start, since a connection keeps its initial packet length; then plain TCP and messages are probed.
-    Cases share the budget in proportion to *about_s*, their predicted times.
+    *exchange* returns what a case's hosts send and add, None for torch's collective.  Links are shaped before the hosts
+    start, as a connection keeps its packet length.  Cases share the budget by *about_s*, their predicted times.
     """
     counts = sorted({case.n_nodes for case in cases})
     share = budget_s / max(sum(about_s), 1e-9)

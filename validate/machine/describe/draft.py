@@ -186,7 +186,6 @@ def _adapters(placement: Attachments) -> tuple[list[str], list[str]]:
 
 
 def _through_switches(cards: Sequence[driver.Card], matrix: Matrix) -> int:
-    """Return the NVLinks from each GPU to switches; 0 where all peers together have no more links than a GPU."""
     counts = {matrix.nvlinks(a, b) for a in range(matrix.gpus) for b in range(matrix.gpus) if a != b}
     part = load_part(driver.driver_part(cards[0]) or "")
     if len(counts) != 1 or 0 in counts or not isinstance(part, GpuPart) or part.nvlink_count is None:

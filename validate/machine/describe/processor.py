@@ -158,7 +158,6 @@ def _numbers(text: str) -> set[int]:
 
 
 def _memory(root: Path) -> int | None:
-    """Return the memory in bytes, or a container's limit if that is lower; None where neither is known."""
     total = re.search(r"^MemTotal:\s+(\d{1,15}) kB", text_of(root / "proc/meminfo"), re.MULTILINE | re.ASCII)
     sizes = [int(total[1]) * 1024] if total else []
     limit = text_of(root / "sys/fs/cgroup/memory.max")

@@ -147,11 +147,7 @@ def recorded(graph: Any) -> Iterator[None]:
 
 
 def _recover(pool: Any) -> None:
-    """Undo what a capture leaves behind when CUDA refuses to end it (torch 2.11, CUDAGraph::capture_end, stops there).
-
-    Its private stream is still current, the allocator believes that a capture is under way and keeps the memory, and
-    the random number generator refuses any use outside a capture.
-    """
+    """Undo what torch 2.11 leaves of a refused capture: its stream, kept memory, a generator that is blocked."""
     torch.cuda.set_stream(torch.cuda.default_stream())
     with suppress(RuntimeError, AttributeError):  # raised where the capture did end properly
         device = torch.cuda.current_device()
@@ -217,11 +213,7 @@ class Bench:
             return False
 
     def release(self) -> None:
-        """Free the memory that the last case held.
-
-        This includes cuBLAS's workspaces, 32 MiB for each stream that ever ran a matrix product.  They would count in
-        the peak memory of a step, and they keep the memory pools of captured graphs alive.
-        """
+        """Free the last case's memory, with cuBLAS's workspaces of 32 MiB a stream, which peaks would count."""
         if not self.is_cuda:
             return
         if (clear := getattr(torch._C, "_cuda_clearCublasWorkspaces", None)) is not None:
@@ -249,10 +241,9 @@ def capture(call: Call, calls: int) -> Any:
 
 
 def open_bench(device: str, scratch: Path) -> Bench:
-    """Return the bench of *device* (``cuda:0``, ``cpu``); an empty *device* means the first GPU, or else the CPU.
+    """Return the bench of *device* (``cuda:0``, ``cpu``), by default the first GPU, or else the CPU.
 
-    Raises ValueError where the device does not exist, listing those that do, or where *device* is empty and there is a
-    GPU that this torch cannot use.
+    Raises ValueError, listing devices, where it does not exist, or by default there is a GPU that torch cannot use.
     """
     there = [*(f"cuda:{i}" for i in range(torch.cuda.device_count())), "cpu"]
     chosen = f"{device}:0" if device == "cuda" else device or there[0]
@@ -275,7 +266,6 @@ def open_bench(device: str, scratch: Path) -> Bench:
 
 
 def _gpu_is_there() -> bool:
-    """Return whether the driver shows a GPU, whether or not torch can use it."""
     return any(Path("/dev").glob("nvidia[0-9]*"))
 
 
@@ -374,10 +364,7 @@ class QueuedStopwatch(CudaStopwatch):
 
 
 class GraphStopwatch(CudaStopwatch):
-    """Times calls replayed from a captured graph, without host time or launch overhead.
-
-    The first sample with a given number of calls captures them; two graphs are kept.
-    """
+    """Times calls replayed from a graph, captured at the first sample of their number, without host time."""
 
     issue_s, most_issue_s, most_tries = 100e-6, 10e-3, 8  # tries enough from the first allowance to the largest
 

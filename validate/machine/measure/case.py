@@ -47,10 +47,9 @@ class TimedWork:
 
 @dataclass(frozen=True, slots=True)
 class TimedRun:
-    """What is timed: ``run``, after an untimed ``prepare``.
+    """What is timed: ``run``, after an untimed ``prepare``, else from the end of the previous one.
 
-    Without ``prepare``, the time of a step starts at the end of the previous one.  ``begin`` is called once after
-    warm-up, ``end`` after the last sample; it may reject the samples (Unavailable).
+    ``begin`` is called once after warm-up, ``end`` after the last sample; it may reject the samples (Unavailable).
     """
 
     run: Callable[[], object]
@@ -89,11 +88,10 @@ SCALING = "scaling.json"  # the file that describes the step a user asked for ov
 
 @dataclass(frozen=True, slots=True)
 class CaseGroup:
-    """Cases of one kind.
+    """Cases of one kind, with the group's ``share`` of a time budget.
 
-    ``yields`` names a module in ``cases`` and, if not ``cases(bench)``, its function that yields the cases, ordered so
-    that any first part is a representative sample.  It raises Unavailable where the machine has nothing to measure.
-    ``share`` is the group's weight in a time budget.
+    ``yields`` names a module in ``cases`` and, if not ``cases(bench)``, its function that yields them, any first part
+    representative; it raises Unavailable where the machine has nothing to measure.
     """
 
     yields: str

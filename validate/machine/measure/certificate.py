@@ -71,9 +71,8 @@ JUDGES = tuple(part.name for part in PARTS[-2:])
 def write_certificate(out: Path, minutes: float, device: str = "", asked: str = "") -> int:
     """Measure for *minutes* and write the archive *out*; return 0 if all parts came to their end, else 1.
 
-    *asked* is a folder that ``validate run --parts --prepare`` wrote: its operators are measured first.
-
-    Raises ValueError where *out* is a folder or *asked* holds no steps, OSError where *out* cannot be written.
+    *asked*, a folder of ``validate run --parts --prepare``, holds operators that come first.  Raises ValueError where
+    *out* is a folder or *asked* holds no steps, OSError where *out* cannot be written.
     """
     started_s = time.monotonic()
     if out.is_dir():
@@ -114,9 +113,8 @@ def write_certificate(out: Path, minutes: float, device: str = "", asked: str = 
 def measure_parts(folder: Path, out: Path, minutes: float, device: str = "", begun_s: float = 0.0) -> int:
     """Measure the parts that *folder* lacks within *minutes*, and write the archive *out* after each.
 
-    *begun_s* is the monotonic time when this process was begun, from which the minutes count; 0: now.
-
-    Return 0; 3 where the device is lost, so that another process must go on; 130 where a user interrupts.
+    *begun_s* is the monotonic time from which the minutes count; 0: now.  Return 0; 3 where the device is lost, so that
+    another process must go on; 130 where a user interrupts.
     """
     from validate.machine.measure.case import short_line
     from validate.machine.measure.run import FAILED, INTERRUPTED, Settings, measure
@@ -162,16 +160,12 @@ def measure_parts(folder: Path, out: Path, minutes: float, device: str = "", beg
 
 
 def _set_alarm(seconds: float) -> None:
-    """Have SIGALRM end the part in *seconds*; 0 withdraws it."""
     with suppress(ValueError, AttributeError):  # not in the main thread; not on this system
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 def _ended(command: Sequence[str], limit_s: float) -> str:
-    """Run *command*, ending it after *limit_s* seconds or with this process; return how it ended.
-
-    What it writes to its standard error (libraries warn by the thousand lines) is kept back; the last line is returned.
-    """
+    """Run *command* for *limit_s* s at most; return how it ended, with its standard error's last line."""
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=said)
         try:
@@ -193,7 +187,6 @@ def _ended(command: Sequence[str], limit_s: float) -> str:
 
 
 def _write_machine(into: Path, device: str) -> None:
-    """Write what the machine says of itself, in the form of a run's record."""
     from validate.machine.measure.bench import open_bench
     from validate.machine.measure.environment import environment
     from validate.machine.measure.run import RECORD

@@ -25,10 +25,7 @@ _MIG = ("--query-gpu=mig.mode.current", "--format=csv,noheader")
 
 
 def environment(bench: Bench) -> dict[str, Any]:
-    """Return the facts about the machine that may explain a result, without anything that identifies its owner.
-
-    Serial numbers, host and user names, addresses and paths are omitted.
-    """
+    """Return the facts about the machine that may explain a result; no serial numbers, names, addresses or paths."""
     facts = Facts(device=bench.name, python=platform.python_version(), torch=str(torch.__version__))
     facts["system"] = f"{platform.system()} {platform.release()} {platform.machine()}"
     facts |= Facts(cpu=_cpu(), memory_bytes=None)

@@ -118,11 +118,7 @@ def staging_count(parts: Sequence[StandPart]) -> int:
 
 
 def processes_of(exchange: BufferExchange) -> list[tuple[int, ...]]:
-    """Return the stands of each process that runs *exchange*: one process for each rank.
-
-    A helper belongs to the first rank on its machine, whose memory it uses.  Helpers on a machine without ranks get one
-    more process.
-    """
+    """Return the stands of each process of *exchange*, one per rank: a helper is its machine's first's, or apart."""
     found: list[list[int]] = []
     homes: dict[int, list[int]] = {}
     for number, stand in enumerate(exchange.stands):
@@ -142,8 +138,7 @@ _MOST = {torch.float16: 1 << 11, torch.bfloat16: 1 << 8, torch.float32: 1 << 24}
 def _expected(exchange: BufferExchange, stand: int, dtype: Any) -> tuple[Any, list[tuple[int, int, Any]]]:
     """Return the input of *stand*, and its results: blocks by first and last position; ValueError where unknown.
 
-    A rank's values depend on the rank and the position in the buffer.  A helper starts with -1, which must not reach
-    any result.
+    Values depend on rank and position; a helper starts with -1, which must not reach any result.
     """
     n, count, collective = exchange.n_ranks, exchange.n_elements, exchange.collective
     most = min(_PERIOD, _MOST.get(dtype, 1 << 24) // n - 1)
@@ -187,7 +182,6 @@ class _Stands:
         self._staging = {stand: memory(staging_count(own), stand) for stand, own in parts.items()}
 
     def fill(self) -> None:
-        """Write each stand's input into its buffer; needed before an exchange that is checked."""
         for stand, (brought, _) in self._expected.items():
             self.buffers[stand].copy_(brought)
 
@@ -203,7 +197,6 @@ class _Stands:
         return self.buffers[stand][move.first : move.first + move.count]
 
     def _arrived(self, receive: Receive) -> Any:
-        """Return the memory in which *receive* arrives."""
         move = receive.move
         if receive.staged is None:
             return self._sent(move.dst, move)
@@ -310,10 +303,9 @@ def _recorded(stream: Any) -> Any:
 class OverRanks(_Stands):
     """The part of process *process* in *exchange*, with the division of stands by :func:`processes_of`.
 
-    All sends and receives of a round are posted at once.  What arrives is added in the order of the moves, so that
-    floating-point sums are reproducible.  Moves between stands of one process are plain copies.  Buffers are on
-    *device*.  On a GPU the host does not wait; NCCL has no tags and pairs the sends of two ranks by their order.  A
-    round is posted to NCCL as one group, and to gloo move by move, which costs less there.
+    A round's sends and receives are posted at once, to NCCL as one group, which has no tags and pairs them by order,
+    and to gloo move by move, which costs less there.  What arrives is added in the order of moves, so that sums are
+    reproducible.  Moves within a process are copies.  Buffers are on *device*; on a GPU the host does not wait.
     """
 
     def __init__(self, exchange: BufferExchange, process: int, dtype: Any = torch.float32, device: Any = "cpu") -> None:

@@ -75,10 +75,7 @@ def text_of(path: Path) -> str:
 
 @contextmanager
 def signals_handled(names: Sequence[str], handler: Callable[[int, Any], object]) -> Iterator[None]:
-    """Have *handler* take the signals *names* that this system has, and restore what took them before.
-
-    Outside the main thread nothing changes, as its owner handles signals.
-    """
+    """Have *handler* take those of the signals *names* that are here, then restore them; in the main thread alone."""
     before: dict[int, Any] = {}
     try:
         with suppress(ValueError):  # not in the main thread

@@ -70,7 +70,6 @@ class LauncherProcess:
         return answer
 
     def _join(self, group: Group, *, cuda: bool) -> None:
-        """Join *group* if this rank is among its first ``count``; leave any other group."""
         if group == self.group:
             return
         if dist.is_initialized():

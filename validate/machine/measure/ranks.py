@@ -46,13 +46,10 @@ class _Member(NamedTuple):
 class RankProcesses:
     """*count* processes on one machine, joined in a process group of ``torch.distributed``.
 
-    On GPUs, rank i uses device i, with NCCL.  On the CPU, the ranks use gloo over loopback and share the threads.  When
-    a rank fails, the whole group is ended: the others might wait forever for it in a collective.
-
-    *begin* is called in each process before it joins, with its rank; a rank is *called* so in messages.
-
-    Raises RanksFailed where the ranks have not all joined within *start_s* seconds, which must cover process start, GPU
-    contexts and library loading; Unavailable where torch lacks torch.distributed or NCCL.
+    On GPUs, rank i uses device i, with NCCL; on the CPU, ranks use gloo over loopback and share the threads.  When one
+    fails, all are ended, as others may wait forever.  *begin* is called in each with its rank before it joins; a rank
+    is *called* so in messages.  Raises RanksFailed where not all have joined within *start_s* seconds (process start,
+    GPU contexts, libraries); Unavailable where torch lacks torch.distributed or NCCL.
     """
 
     def __init__(
@@ -95,12 +92,10 @@ class RankProcesses:
         return bool(self._members)
 
     def run(self, function: RankTask, *arguments: Any, timeout_s: float = 120.0, look: Look = None) -> list[Any]:
-        """Return the results of ``function(rank, count, *arguments)``, in the order of ranks.
+        """Return the results of ``function(rank, count, *arguments)``, by rank; *look* reads sensors meanwhile.
 
-        *function* must be a module's; arguments and results must be picklable.  *look* is called repeatedly while the
-        ranks work, to read sensors.
-
-        Raises RanksFailed, and closes the group, where a rank raises, dies, or takes longer than *timeout_s* seconds.
+        *function* must be a module's, arguments and results picklable.  Raises RanksFailed, and closes the group, where
+        a rank raises, dies, or takes longer than *timeout_s* seconds.
         """
         if not self._members:
             raise RanksFailed("the ranks have ended already")
@@ -167,11 +162,7 @@ def _answer(member: _Member) -> Any:
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Block SIGINT while a process starts.
-
-    The new process inherits the mask, which protects it while it imports torch, before it can ignore SIGINT itself.  An
-    interrupt of this process is delivered at the end.
-    """
+    """Block SIGINT while a process starts, which inherits the mask until it can ignore SIGINT itself."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -184,7 +175,6 @@ def _interrupts_held() -> Iterator[None]:
 
 
 def _serve(pipe: Connection, rank: int, count: int, begin: Begin, join: Callable[[int, int], None]) -> None:
-    """Be one rank: join the group, then run tasks from *pipe* until it closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
     if hasattr(signal, "pthread_sigmask"):  # discards a SIGINT that arrived since the start
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -224,11 +214,9 @@ def time_together(call: Call, effort: Effort, *, cuda: bool, renew: Look = None,
     """Return the median time of one *call* on the slowest rank, in seconds; all ranks call this at the same point.
 
     Each sample starts after an all-reduce of one number, and its time is the greatest of all ranks (nccl-tests,
-    doc/PERFORMANCE.md, takes the mean; a training step waits for the slowest).  All decisions, such as when to stop,
-    depend on these times alone, so that all ranks decide alike.
-
-    On a GPU the stream is blocked until the host has issued a sample's calls, taking *issue_s* seconds each, so that
-    only device time counts, even if issuing takes longer.  *renew* is called before each sample, untimed.
+    doc/PERFORMANCE.md, takes the mean; a training step waits for the slowest), on which alone all decisions depend, so
+    that ranks decide alike.  On a GPU the stream is blocked for *issue_s* seconds a call, so that only device time
+    counts.  *renew* is called before each sample, untimed.
     """
     token = torch.zeros(1, device="cuda" if cuda else "cpu")
     ran_dry = False

@@ -89,10 +89,8 @@ class _Run:
 def measure(settings: Settings, say: Callable[[str], object] | None = None) -> int:
     """Measure, and return the exit status: 0 if done or out of budget, 1 after a fault, 130 if interrupted.
 
-    Each row is on the disk as soon as it is measured; ``run.json`` lists the cases that were not, with reasons.
-
-    Raises ValueError where the settings do not fit this machine or the folder holds something else; OSError where the
-    folder is not writable at the start.
+    Each row is on the disk as soon as it is measured; ``run.json`` lists the cases that were not, with reasons.  Raises
+    ValueError where settings do not fit the machine or folder, OSError where that is not writable.
     """
     say = say or (lambda text: sys.stderr.write(f"{text}\n") if sys.stderr else None)
     started_s = time.perf_counter()
@@ -117,7 +115,6 @@ def measure(settings: Settings, say: Callable[[str], object] | None = None) -> i
 def _run(
     settings: Settings, bench: Bench, facts: Mapping[str, Any], say: Callable[[str], object], started_s: float
 ) -> int:
-    """Measure into the folder, whose lock is held; as :func:`measure`."""
     before = _check_same(settings.out / RECORD, facts)
     tables = _tables(settings.out)
     if settings.machine and before and settings.machine != before and any(map(len, tables.values())):
@@ -257,7 +254,6 @@ def _time(this: _Run, work: TimedWork) -> tuple[Interval, str]:
 
 
 def _asked(this: _Run, case: Case) -> dict[str, Any]:
-    """Return the cells that identify a case: its own, and the machine, device and data set."""
     columns = COLUMNS[case.table]
     where = {"machine": this.bench.machine, "device": this.bench.name, "dataset": DATASET}
     return {name: value for name, value in where.items() if name in columns} | dict(case.columns)
@@ -277,7 +273,6 @@ def _known(case: Case, interval: Interval, readings: Readings) -> dict[str, Any]
 
 
 def _load() -> float | None:
-    """Return the load average of the last minute, this process included; None where it is unavailable."""
     try:
         return round(os.getloadavg()[0], 2)
     except (AttributeError, OSError):
@@ -285,10 +280,7 @@ def _load() -> float | None:
 
 
 def _check_same(path: Path, facts: Mapping[str, Any]) -> str:
-    """Return the machine name in the record at *path*, empty without one.
-
-    Raises ValueError where the record is invalid or names another device, driver or torch than *facts*.
-    """
+    """Return the machine name in the record *path*, empty without; raises ValueError for another device or torch."""
     if not path.exists():
         return ""
     try:

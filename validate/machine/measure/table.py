@@ -58,10 +58,9 @@ def asked_note(text: str) -> str:
 
 
 class RowFile:
-    """The table at *path* with *columns*; existing rows are kept.
+    """The table at *path* with *columns*; existing rows are kept, but for a partial last line of a killed run.
 
-    A partial last line, left by a killed run, is removed.  Raises ValueError where it is no file or has other columns,
-    OSError where it cannot be read.
+    Raises ValueError where it is no file or has other columns, OSError where it cannot be read.
     """
 
     def __init__(self, path: Path, columns: Sequence[str]) -> None:
@@ -94,10 +93,7 @@ class RowFile:
         return len(self._rows)
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Append *row* and flush it to the disk.
-
-        Raises ValueError for unknown columns; OSError where writing fails, leaving the file as it was.
-        """
+        """Append *row* on the disk; raises ValueError for unknown columns, OSError, leaving the file as it was."""
         unknown = set(row) - set(self._columns)
         if unknown:
             raise ValueError(f"{self.path.name} has no column {', '.join(sorted(unknown))}")
@@ -129,10 +125,9 @@ _NAME = ".lock"
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Hold the lock of *folder* while the body runs.
+    """Hold the lock (flock) of *folder* while the body runs; a killed run's file does not block.
 
-    Raises ValueError, with the process ID, where another process holds it, and OSError where the lock file cannot be
-    created.  The lock is the system's (flock) and not the file itself, so a file left by a killed run does not block.
+    Raises ValueError, with the process ID, where another process holds it, and OSError where it cannot be created.
     """
     path = folder / _NAME
     while True:

@@ -36,14 +36,11 @@ class Interval:
 
 
 def median_interval(samples: Sequence[float]) -> Interval:
-    """Return the median of *samples* and its confidence interval, whose ends are samples.
+    """Return the median of *samples* and its confidence interval, whose ends are samples; ValueError without any.
 
-    No distribution is assumed.  Each sample lies below the true median with probability 1/2, so the interval from the
-    k-th smallest to the k-th greatest sample misses it as often as fewer than k of n fair coins show the same side (the
-    sign test's interval, Conover, Practical Nonparametric Statistics, section 3.2).  With fewer than six samples the
-    interval is the whole range.
-
-    Raises ValueError without samples.
+    No distribution is assumed: a sample lies below the true median with probability 1/2, so the interval from the k-th
+    smallest to the k-th greatest misses it as often as fewer than k of n fair coins show the same side (the sign
+    test's, Conover, Practical Nonparametric Statistics, section 3.2); of fewer than six it is the whole range.
     """
     if not samples:
         raise ValueError("no samples")
@@ -74,11 +71,7 @@ class Stopwatch(Protocol):
     """Times calls on one device."""
 
     def sample(self, call: Call, calls: int) -> float:
-        """Return the seconds that *calls* calls take to complete.
-
-        A stopwatch that blocks the device until all calls are issued has an attribute ``ran_dry``, which says whether
-        the last sample failed to do so in time.
-        """
+        """Return the seconds of *calls* calls; ``ran_dry``, of some, says whether not all were issued in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +96,9 @@ class Effort:
 def time_call(
     watch: Stopwatch, call: Call, effort: Effort, *, one_by_one: bool = False, at_least: int = 1, hard: bool = False
 ) -> Interval:
-    """Return the median time of one *call*, in seconds, with its interval.
+    """Return the median time of one *call*, in seconds, with its interval; *hard* marks compute-bound calls.
 
-    *one_by_one* times every call alone, so that each waits for the one before; otherwise a sample holds *at_least*
-    this many calls.  *hard* marks compute-bound calls.
+    *one_by_one*: every call waits for the one before; otherwise a sample holds *at_least* this many calls.
     """
     started = time.perf_counter()
     calls = 1 if one_by_one else at_least

@@ -83,7 +83,6 @@ def combined(dumps: Sequence[Dump], gpu: str | None = None, nic: str | None = No
 
 
 def _check_alike(dumps: Sequence[Dump]) -> None:
-    """Raise InputError if two of *dumps* name GPUs of different generations, as those of one machine do not."""
     first: tuple[Dump, set[str]] | None = None
     for dump in dumps:
         tree = dump.tree.cards() if dump.tree is not None else ()
@@ -121,10 +120,7 @@ def _cards(
 
 
 def _named(name: str, matrix: Matrix | None, count: int) -> str:
-    """Return the GPU part that *name* means: by name, alias, or words of one only; raises InputError for no or several.
-
-    Of several, as with h100, those remain whose built-in machines have the NVLinks of *matrix*.
-    """
+    """Return the GPU part that *name* means, of several one with *matrix*'s NVLinks; raises InputError."""
     known = gpu_names()
     direct = driver.driver_part(driver.Card(name))
     if direct is not None:

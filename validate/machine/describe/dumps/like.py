@@ -88,9 +88,8 @@ def cpu_like(
 ) -> tuple[str, str]:
     """Return the CPU part that fits what a host reports, and the reason for the choice.
 
-    The candidates, in order: a part of the generation that family and model name, nearest in threads; the CPU of a
-    built-in machine with as many of the same GPUs, the first with so many threads or cores, else the first; the CPU of
-    most built-in machines, of the vendor where it is known, that has slots of PCIe *generation*; a generic server CPU.
+    In order: the part of the generation that family and model name, nearest in threads; the CPU of a built-in machine
+    with these GPUs, first with so many threads; that of most machines with PCIe *generation*; a generic one.
     """
     names = designs(vendor, _AMD_FAMILY.get(family, family) if vendor == "amd" else family, model)
     parts = [(name, part) for name in part_names("cpu") if isinstance(part := load_part(name), CpuPart)]

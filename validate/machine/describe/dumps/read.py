@@ -26,11 +26,7 @@ _SAME_SOCKET_HOPS = 2
 
 
 def amd_matrix(text: str) -> Matrix:
-    """Return the GPUs in the output of ``rocm-smi --showtopo`` or ``amd-smi topology``, joined by one xGMI link each.
-
-    Over PCIe, GPUs of one NUMA node, or two hops apart, are at one socket.  Raises ValueError where *text* has no table
-    of link types.
-    """
+    """Return the GPUs of ``rocm-smi --showtopo`` or ``amd-smi topology``, an xGMI link each; raises ValueError."""
     types, hops = _table(text, _TYPES), _table(text, _HOPS)
     numa, n = {int(gpu): int(node) for gpu, node in _NUMA.findall(text)}, len(types)
     if not n or any(len(row) != n for row in types):
@@ -53,7 +49,6 @@ def amd_matrix(text: str) -> Matrix:
 
 
 def _table(text: str, title: re.Pattern[str]) -> list[list[str]]:
-    """Return the cells below *title*, by row, without the rows' names; empty where there is none."""
     found = title.search(text)
     rows: list[list[str]] = []
     for line in text[found.end() :].splitlines()[1:] if found else ():

@@ -75,7 +75,6 @@ class _Branches:
         self.numas: list[Numa] = []
 
     def node(self, numa: Numa) -> None:
-        """Go on in a NUMA node of its own."""
         self.numas.append(numa)
         self.open = []
 
@@ -85,7 +84,6 @@ class _Branches:
         return self.open[-1][1] if self.open else None
 
     def below(self) -> list[Bus]:
-        """Return the list that takes the next bus."""
         if not self.numas:
             self.numas.append(Numa(0, socket=0))
         return self.open[-1][1].below if self.open else self.numas[-1].below
@@ -160,10 +158,9 @@ _QUOTED = re.compile(r'"([^"]{1,60})"')
 
 
 def lstopo_tree(text: str) -> BusTree:
-    """Return the tree in the text of ``lstopo-no-graphics``, by its indentation; it has no rates.
+    """Return the tree in the text of ``lstopo-no-graphics``, without rates; raises ValueError for too deep ones.
 
-    A display is a GPU where an object of a driver (CoProc, GPU) stands in it, or its class is 3D.  Raises ValueError
-    where bridges are nested too deeply.
+    A display is a GPU where an object of a driver (CoProc, GPU) stands in it, or its class is 3D.
     """
     branches = _Branches()
     maybe: dict[str, bool] = {}

@@ -163,11 +163,7 @@ class BusTree:
         return tuple(Card(gpu.model, gpu.memory_bytes, gpu.generation, gpu.lanes) for gpu in self.gpus())
 
     def sockets(self) -> dict[int, int]:
-        """Return the socket of each NUMA node, by the node's number; one each for up to two where packages are unknown.
-
-        More than two nodes are split evenly over two sockets: machines with GPUs no longer have four sockets, while
-        EPYC hosts may have two or four NUMA nodes per socket.
-        """
+        """Return the socket of each NUMA node, by its number; one each for up to two where unknown, more in halves."""
         if all(numa.socket is not None for numa in self.numas):
             packages = sorted({numa.socket or 0 for numa in self.numas})
             return {numa.number: packages.index(numa.socket or 0) for numa in self.numas}
@@ -195,11 +191,7 @@ class BusTree:
         drawn: list[DrawnSwitch] = []
 
         def draw(bus: Bus, socket: int) -> tuple[Bus, ...] | int:
-            """Append the switches at and below *bus*; return the number of the uppermost, or the only device, if any.
-
-            Where a bridge reports a slower port than all devices below, it is virtual or was idle: the slowest of
-            theirs is taken.
-            """
+            """Append the switches at and below *bus*; return the uppermost's number, or the only device, if any."""
             if bus.kind != "bridge":
                 return (bus,)
             found = [each for each in (draw(below, socket) for below in bus.below) if each != ()]

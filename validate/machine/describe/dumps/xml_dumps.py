@@ -54,10 +54,7 @@ class Element:
 
 
 def parse_xml(text: str, shown: str) -> Element:
-    """Return the root element of *text*, called *shown*; raises InputError with its place where it is not valid XML.
-
-    A document type without declarations, as hwloc writes, is ignored; entities are refused, so that nothing expands.
-    """
+    """Return the root of *text*, called *shown*; raises InputError for invalid XML and entities, with the place."""
     parser = expat.ParserCreate("utf-8")  # the text is already decoded, whatever encoding it declares
     stack: list[Element] = []
     roots: list[Element] = []
@@ -135,7 +132,6 @@ def nccl_tree(root: Element, shown: str) -> BusTree:
 
 
 def _bus(element: Element, shown: str) -> Iterable[Bus]:
-    """Yield the devices and bridges that *element* stands for."""
     if element.tag == "nic":
         yield from _nets(element, shown, Bus("nic", ""))
         return

@@ -121,10 +121,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The kind of a network's samples, and the default length of a sequence or side of an image; 0 for others.
-
-    ``norms``: "fused" where it has RMSNorms, each of which is built as one kernel.
-    """
+    """A network's kind of samples, default length or side, 0 for others; ``norms``: "fused" where it has RMSNorms."""
 
     sample: str
     length: int
@@ -195,10 +192,7 @@ class OperatorPart:
 def operator_parts(
     description: Description, policy: str, phase: str, *, channels_last: bool = False
 ) -> Iterator[OperatorPart]:
-    """Yield each distinct operator of *description*: its forward pass and, when training, its backward pass.
-
-    *policy* and *phase* are those of the step.  Operators that no case measures are yielded with the reason.
-    """
+    """Yield each distinct operator of *description*, forward and when training backward, or why it has no case."""
     seen: set[tuple[tuple[str, str | int], ...]] = set()
     for layer in description.layers:
         found = _cells(layer)
@@ -221,7 +215,6 @@ def operator_parts(
 
 
 def _dtype(policy: str, operator: str) -> str:
-    """Return the format in which *operator* computes under *policy*, as written in a row."""
     if policy == "torch":
         return "tf32" if operator == "Conv2d" else "fp32"
     if policy == "tf32":
@@ -230,7 +223,6 @@ def _dtype(policy: str, operator: str) -> str:
 
 
 def _cells(layer: DescribedLayer) -> Cells | str:
-    """Return the cells of *layer* as an operator; where no case measures it, the reason."""
     s = layer.size
     match layer.operator:
         case "Linear":

@@ -225,7 +225,6 @@ class _Own(nn.Module):  # type: ignore[misc]
         self.module, self._form, self._loss = module, form, loss
 
     def forward(self, *fed: Any) -> tuple[Any, ...]:
-        """Return the loss in training, if there is one; else the tensors that the module returns."""
         args, named = pytree.tree_unflatten(list(fed), self._form)
         output = self.module(*args, **named)
         if self.training:
@@ -239,9 +238,8 @@ class _Own(nn.Module):  # type: ignore[misc]
 def build_own(source: str, device: Any, *, dtype: Any = None, training: bool = True) -> BuiltModule:
     """Return the module that the factory of *source* makes, on *device*: ``torch:package.module:factory batch=8``.
 
-    Parameters and floating-point inputs are cast to *dtype*; None keeps their formats.
-
-    Raises Unavailable where the factory cannot be imported or returns no module with inputs.
+    Parameters and inputs are cast to *dtype*; None keeps their formats.  Raises Unavailable where the factory cannot be
+    imported or returns no module with inputs.
     """
     name, *sizes = source.split(" ")
     known = {key: int(value) for key, _, value in (size.partition("=") for size in sizes)}

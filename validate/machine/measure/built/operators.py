@@ -47,7 +47,6 @@ def needed(layer: DescribedLayer, position: int, whole: int) -> int:
 
 
 def _of_module(module: Any, layer: DescribedLayer, have: Shape, want: Shape, result: Shape) -> TorchLayer:
-    """Return *module* of a tensor of shape *have*, seen as *want*, with the *result* in this shape."""
     view = seen(have, want, layer)
     return TorchLayer(lambda x: module(view(x)), result, module)
 
@@ -65,11 +64,7 @@ def _linear(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
 
 
 def _grouped(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
-    """Return the product of rows with several experts, by torch's grouped kernel.
-
-    Raises Unavailable where torch has no such kernel (before 2.10), experts have biases or unlike numbers of rows, or
-    products run one by one.
-    """
+    """Return the product of rows with experts by torch's grouped kernel (2.10); raises Unavailable for others."""
     count, rows, inputs, outputs = (layer.size(name, 1) for name in ("experts", "rows", "inputs", "outputs"))
     if layer.sizes.get("busiest") or layer.sizes.get("grouping", "kernel") != "kernel":
         raise Unavailable(f"{layer.name}: products of unlike numbers of rows, or one by one, are not measured")

@@ -55,11 +55,7 @@ def reshaped_part(have: Shape, need: int, offset: int, width: int = 0, sides: Sh
 
 
 def as_heads(have: Shape, batch: int, rows: int, cols: int) -> View:
-    """Return the view of a tensor as ``batch`` matrices of ``rows`` by ``cols``.
-
-    Rows that hold several matrices side by side, such as attention heads, are transposed without a copy where the
-    strides allow it.
-    """
+    """Return the view of a tensor as ``batch`` matrices of ``rows`` by ``cols``, without a copy where possible."""
     if have == (batch, rows, cols):
         return itself
     if have[-1] != cols and have[-1] % cols == 0 and batch % (have[-1] // cols) == 0:

@@ -63,7 +63,6 @@ class _Part:
     by_operator: bool = False
 
     def go(self, values: dict[int, Any]) -> None:
-        """Run the steps on *values*, tensors by number."""
         if not self.again or not torch.is_grad_enabled():
             _run(self.steps, values)
             return
@@ -80,10 +79,7 @@ class _Part:
 
 
 def _contexts() -> tuple[Any, Any]:
-    """Return the contexts of a block's forward pass and of its recomputation, which keep results by operator.
-
-    The results of attention and of every second matrix product are kept, as torchtitan's selective checkpointing does.
-    """
+    """Return contexts of a block that keep attention and every second product, as torchtitan's checkpointing."""
     aten, ways = torch.ops.aten, ("flash", "efficient", "cudnn")
     attention = {getattr(aten, f"_scaled_dot_product_{way}_attention").default for way in ways}
     attention.add(aten._scaled_dot_product_flash_attention_for_cpu.default)

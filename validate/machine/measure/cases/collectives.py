@@ -92,10 +92,7 @@ class Groups(KeptRanks):
         return TimedWork(lambda _: None, own=own, figures=partial(figures_of, name, size, count))
 
     def slowest(self, count: int, function: Callable[..., Interval], *arguments: Any) -> Interval:
-        """Return what *function* returns on *count* ranks, on all of them the time of the slowest.
-
-        Raises RanksFailed on a fault, and Unavailable immediately after three faults with this number of ranks.
-        """
+        """Return the time of the slowest of *count* ranks; raises RanksFailed, after three faults Unavailable."""
         faults = self._faults.setdefault(count, [])
         if len(faults) >= _MOST_FAULTS:
             raise Unavailable(f"given up after faults, the last of them: {faults[-1]}")
@@ -149,11 +146,7 @@ Made = Callable[[int, int, Numbers], Callable[[int], object]]
 
 
 def _calls(*names: str, parts: Callable[[int], tuple[int, ...]] = lambda _: (1,), **how: int) -> Made:
-    """Return a maker of one rank's call of a torch.distributed function, the first of *names* that exists.
-
-    *parts* gives, for a number of ranks, the divisors of the size for the buffers: input, then output.  The function
-    takes them in reverse order.
-    """
+    """Return a maker of a rank's call of the first of *names* in torch.distributed; *parts* divide input and output."""
 
     def make(_: int, count: int, numbers: Numbers) -> Callable[[int], object]:
         buffers = [numbers(part) for part in parts(count)][::-1]
@@ -254,7 +247,6 @@ def _over_devices(exchange: BufferExchange, collective: str, size: int, bench: B
 
 
 def _check_placed(exchange: BufferExchange) -> None:
-    """Raise Unavailable where the launcher's ranks are not on the GPUs that *exchange* names."""
     here = launch()
     if here is None:
         raise Unavailable("its ranks are on several machines; torchrun starts a process for each of them")
@@ -268,7 +260,6 @@ def _check_placed(exchange: BufferExchange) -> None:
 
 
 def _check(over: OverDevices | OverRanks, exchange: BufferExchange) -> None:
-    """Exchange once; raise Unavailable where the result is not exact."""
     over.fill()
     over.run()
     if not over.is_right():

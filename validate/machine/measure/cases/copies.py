@@ -62,10 +62,7 @@ def _case(
 
 
 def _copy(kind: str, src: str, dst: str, size: int, pinned: bool, threads: int | None, bench: Bench) -> TimedWork:
-    """Return a copy of *size* bytes, or two both ways at once, on independent streams of the GPUs at their ends.
-
-    torch issues a copy on its source's current stream; that of the first GPU waits for both.
-    """
+    """Return a copy of *size* bytes, or two both ways at once, on streams of their GPUs; the first GPU waits."""
     ways = {"bidir": ((dst, src), (src, dst)), "p2p_bidir": ((src, dst), (dst, src))}.get(kind, ((src, dst),))
     buffers = [[_buffer(end, size, pinned) for end in ends] for ends in ways]
     device = torch.device(src).index if kind.startswith("p2p") else None
@@ -192,5 +189,4 @@ def _build(size: int, name: str, to_device: bool, part: Part, shared: dict[str, 
 
 
 def _repeats(copy_s: float, work_s: float) -> int:
-    """Return how often to repeat the work so that it lasts as long as the copy."""
     return max(1, min(_MOST_REPEATS, round(copy_s / work_s)))

@@ -66,12 +66,10 @@ def _host(bench: Bench) -> Stopwatch:
 
 
 def _work(build: Callable[[Bench], Call], mode: Mode | None, bench: Bench) -> TimedWork:
-    """Return the work of a call issued by *mode*; times the host where that is None."""
     return TimedWork(build(bench), mode) if mode is not None else TimedWork(build(bench), watch=_host(bench))
 
 
 def _on(call: Callable[..., Call], *shapes: Sequence[int]) -> Callable[[Bench], Call]:
-    """Return a maker of *call* on tensors of zeros of *shapes*."""
     return lambda bench: call(*(torch.zeros(shape, device=bench.device) for shape in shapes))
 
 
@@ -180,7 +178,6 @@ def _optimiser(name: str, bench: Bench) -> TimedWork:
 
 
 def _replay(count: int, mode: Mode | None, bench: Bench) -> TimedWork:
-    """Return the replay of a graph of *count* kernels, as :func:`_work`."""
     captured = _RELU(bench)
     graph = capture(captured, count)
 

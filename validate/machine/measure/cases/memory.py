@@ -247,7 +247,6 @@ def _figures(interval: Interval, clock_Hz: float) -> dict[str, float]:
 
 @lru_cache(maxsize=1)
 def _library() -> ctypes.CDLL:
-    """Return the compiled walk; raises Unavailable where it cannot be compiled."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         raise Unavailable("no C compiler (cc, gcc or clang) to compile the walk with")
@@ -320,6 +319,5 @@ def _on_gpu(size: int, bench: Bench) -> TimedWork:
 
 @lru_cache(maxsize=1)
 def _kernel(device: str) -> NvrtcKernel:
-    """Return the compiled walk for *device*, which must be the current one."""
     del device  # only a cache key
     return NvrtcKernel(_SOURCE.with_suffix(".cu").read_text(encoding="ascii"), "chase")

@@ -116,8 +116,6 @@ def _build(shape: OperatorCase, mode: Mode, cache: str, bench: Bench) -> TimedWo
 
 
 class _Operator:
-    """An operator by its cells: tensors for it, and by the name of its kind what makes its call."""
-
     def __init__(self, cells: Mapping[str, str | int], device: Any) -> None:
         self.cells, self.device = cells, device
         self.phase, self.variant = cells["phase"], cells.get("variant", "")
@@ -323,7 +321,6 @@ class _Operator:
         return lambda: x.index_select(0, order)
 
     def grouped_linear(self) -> Run:
-        """Return the products of equally many rows with each expert's matrix, by one kernel of torch."""
         experts, m, n, k = self.sizes("batch", "m", "n", "k")
         product = getattr(F, "grouped_mm", None)
         if product is None:

@@ -82,10 +82,7 @@ class MeasuredStep:
         return built.builtin_network(self.model, self.sizes, self.batch, training=self.phase != "inference")
 
     def cells(self, threads: int = 0) -> Columns:
-        """Return the identifying cells of ``training.csv``; *threads* is the number of CPU threads, 0 on a GPU.
-
-        ``schedule`` describes in words what has no column of its own.
-        """
+        """Return the identifying cells of ``training.csv``; *threads* is the number of CPU threads, 0 on a GPU."""
         threads = threads and (self.threads or threads)
         words = {f"cpu threads={threads}": threads, "cross-entropy": self.phase != "inference"}
         words |= {"channels last": self.channels_last, "fused optimizer": self.fused}

@@ -38,10 +38,7 @@ def across(module: Any, shape: MeasuredStep, device: Any) -> Any:
 
 
 def _sharded(module: Any, shape: MeasuredStep, device: Any) -> Any:
-    """Return *module* with sharded parameters: one unit for each repeated block, one for the rest.
-
-    Under autocast they are gathered in half precision (``MixedPrecisionPolicy``), unless *shape* gathers in fp32.
-    """
+    """Return *module* sharded by blocks and the rest; autocast gathers 16 bits unless *shape* gathers in fp32."""
     try:
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
     except ImportError:
@@ -180,7 +177,6 @@ class Stepper:
             raise Unavailable("gradients in fp16 overflowed while steps were timed: updates were left out")
 
     def _forget_peak(self) -> None:
-        """Reset the memory peak, so that building, casting and choosing kernels do not count."""
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
 
@@ -229,10 +225,10 @@ class Stepper:
         loss.backward()
 
     def captured(self) -> Callable[[], object]:
-        """Return a function that launches the whole step as one CUDA graph.
+        """Return a function that launches a step as one CUDA graph; raises Unavailable where it is not captured.
 
-        Follows torch's notes on CUDA graphs: some steps on a side stream, gradients dropped so that the graph allocates
-        its own, then one captured step.  Raises Unavailable where the step cannot be captured.
+        As torch's notes say: some steps on a side stream, gradients dropped, so that the graph has its own, then one
+        step.
         """
         run = {"train": self.train, "inference": self.infer}.get(self.shape.phase)
         if run is None:
@@ -263,7 +259,6 @@ class Stepper:
 
 @contextmanager
 def _aside(device: Any) -> Iterator[None]:
-    """Run the body on a side stream, as torch's notes require before a capture."""
     if device.type != "cuda":
         yield
         return
@@ -287,11 +282,7 @@ def _optimizer(shape: MeasuredStep, module: Any) -> Any:
 
 
 def gpu_memory(device: Any) -> dict[str, int]:
-    """Return the measured cells of memory, in bytes; none of a CPU.
-
-    The peaks are those since the last reset.  All memory in use on the GPU counts as the process's: a GPU that is
-    measured has no other work.
-    """
+    """Return the cells of memory of a GPU, in bytes, since the last reset; all in use counts: none else works."""
     if device.type != "cuda":
         return {}
     free, total = torch.cuda.mem_get_info(device)

@@ -328,8 +328,7 @@ def write_scaling(
 ) -> None:
     """Write the requested steps into *folder*; *bucket_bytes* 0 means DistributedDataParallel's default of 25 MiB.
 
-    *parallel*: ``dp`` for replicas, ``fsdp`` for shards, or both in turn.  Raises ValueError for unknown names or
-    invalid numbers, OSError where the file cannot be written.
+    *parallel*: ``dp`` for replicas, ``fsdp`` for shards.  Raises ValueError for unknown names or numbers, OSError.
     """
     if model not in names():
         raise ValueError(f"--workload: no network '{model[:60]}'; {', '.join(names())}")

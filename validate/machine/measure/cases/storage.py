@@ -105,10 +105,7 @@ def _no_file(error: OSError) -> Unavailable:
 
 @contextmanager
 def _own_fault() -> Iterator[None]:
-    """Raise Unavailable where space runs out, since a quota may be lower than the disk's free space.
-
-    The space is the file's own problem; the tables may still be written.  If they cannot, the run ends.
-    """
+    """Raise Unavailable where space runs out, as a quota may be lower than the disk's: tables may still be written."""
     try:
         yield
     except OSError as error:
@@ -190,7 +187,6 @@ def cases(bench: Bench) -> Iterator[Case]:
 
 
 def _measure(file: ScratchFile, access: _Access) -> Interval:
-    """Return the seconds per block; samples are repeated until they agree well enough or time is up."""
     ways = {"read_sequential": _read_sequential, "read_random": _read_random, "write_sequential": _write_sequential}
     sample = ways[access.kind](file, access)
     sample()
