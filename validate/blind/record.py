@@ -1,13 +1,8 @@
 """The record of blind predictions: one line of JSON an event, each with the digest of the line before it.
 
-A table whose measurements nobody has looked at is split in two: its questions, which a prediction may see, and the
-whole, sealed until it is scored.  Events are, in the order of an entry's life:
-
-* ``predicted``: the predictions of a table are in ``predictions/NAME.csv``; its measurements are sealed.
-* ``scored``: the seal was opened, and the predictions were compared with the measurements; once an entry.
-* ``reported``: the figures of a comparison that was made before this record was kept; its predictions are not here.
-
-Lines are only ever added: a line that is changed or left out breaks the chain of digests, which :func:`read_record`
+A table that nobody has looked at is split into its questions, which a prediction may see, and the whole, sealed until
+it is scored, once.  Events are ``predicted`` (``predictions/NAME.csv``), ``scored``, and ``reported``, the figures of
+an older comparison.  Lines are only ever added: a change breaks the chain of digests, which :func:`read_record`
 follows.
 """
 

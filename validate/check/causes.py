@@ -1,7 +1,4 @@
-"""What may make an exchange slow (:func:`causes_of`), and what NCCL's settings change (:func:`setting_effects`).
-
-A cause is the question that it changes; settings are those of a log, and others that would gain time.
-"""
+"""What may make an exchange slow (:func:`causes_of`), and what NCCL's settings change (:func:`setting_effects`)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Fit the calibration factors of one device to measured operators (:mod:`validate.constants.least`); their YAML.
-
-Measured kernels that correct their neighbours are chosen by leave-one-out (:func:`fit_neighbours`).
-"""
+"""Fit the calibration factors of one device to measured operators (:mod:`validate.constants.least`); their YAML."""
 
 from __future__ import annotations
 

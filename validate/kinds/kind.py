@@ -1,8 +1,4 @@
-"""A kind of tables: its columns, how a row becomes a question, how it was timed, and its figures of memory.
-
-Nothing here predicts: the question goes to :class:`~simulator.api.Session`, and its answer is compared with the
-measurement.
-"""
+"""A kind of tables: its columns, how a row becomes a question, how it was timed, and its rows with answers."""
 
 from __future__ import annotations
 

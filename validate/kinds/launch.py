@@ -1,8 +1,4 @@
-"""Tables of launches: their cost on the device by the way of launching, and on the host by the launched work.
-
-It reads rows of ``validate run``, the minimum kernel times of gpu-benches, single PyTorch operators between two
-events, and published times of empty kernels.
-"""
+"""Tables of launches: what they cost on the device by the way of launching, and on the host by the launched work."""
 
 from __future__ import annotations
 

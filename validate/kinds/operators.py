@@ -1,7 +1,4 @@
-"""Tables of measured operators: the question of a row, read from its shape and never from its time.
-
-The columns are those of ``ops.csv`` (docs/scoring.md): device, op, variant, phase, dtype, sizes, includes_dispatch, ...
-"""
+"""Tables of measured operators (``ops.csv``, docs/scoring.md): a row is a question by shape, never by time."""
 
 from __future__ import annotations
 

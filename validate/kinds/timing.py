@@ -1,11 +1,9 @@
-"""How measurements were timed: the overheads that their clocks include, and the work around attention.
+"""How measurements were timed: the overheads that their clocks include, which training does not pay, and more.
 
-They are not part of the question: training does not pay them, except for reading back a loss.
-
-In inference frameworks, attention also writes keys and values into a paged cache.  SGLang and, up to 0.16, vLLM run a
-kernel for it before attention; since 0.17 vLLM runs it as a separate operation, and the number of key-value heads no
-longer changes the measured time.  TensorRT-LLM also rotates queries and keys.  The collectors
-(``collector/*/collect_attn.py`` of ai-dynamo/aiconfigurator) capture one such call in a graph and replay it.
+In inference frameworks, attention also writes keys and values into a paged cache: SGLang and, up to 0.16, vLLM by a
+kernel before it; vLLM since 0.17 by a separate operation, so that the number of key-value heads does not change the
+time.  TensorRT-LLM also rotates queries and keys.  The collectors (``collector/*/collect_attn.py`` of ai-
+dynamo/aiconfigurator) replay a graph of one such call.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The machines and devices that tables name: :class:`RowNames`.
-
-A name is that of a built-in topology or part or one of its aliases, unless the user assigns it another meaning.
-"""
+"""The machines and devices that tables name (:class:`RowNames`): built in, an alias, or what the user assigns."""
 
 from __future__ import annotations
 

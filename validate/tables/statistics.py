@@ -1,9 +1,8 @@
 """Summary statistics of relative errors, and how reports write them, line numbers, and the lines left out.
 
-Rows are also chosen by hash: a share of shapes, the same on all devices and in all frameworks, and rows that calibrate
-a device.  These are the first distinct rows of a device in the order of the SHA-256 of their question (every column
-that a prediction reads).  The choice depends neither on measured times nor on the order of the table, is the same on
-every run, and is random in operator and size.  It is not stratified, as that would require a choice of strata.
+Rows are chosen by hash, the SHA-256 of their question: a share of shapes, the same on all devices and in all
+frameworks, and the first distinct rows, which calibrate a device.  The choice depends neither on measured times nor on
+the order of the table; it is not stratified, as that would require a choice of strata.
 """
 
 from __future__ import annotations

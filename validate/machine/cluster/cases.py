@@ -1,7 +1,4 @@
-"""A case: the options that ask for it, the topology that predicts it, and its outcome, measured and predicted.
-
-Outcomes have errors, and tell whether the order of strategies is right.
-"""
+"""A case: the options that ask for it, the topology that predicts it, its outcome, and the order of strategies."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """What a host runs: a strategy send by send, torch's own collectives, or a plain TCP stream as a probe.
 
-Runs in a host's namespace, with torch: in a process that enters it (:func:`begin`) before the hosts join, and then
-follows the controller.  ``start`` makes the groups, ``prepare`` allocates buffers, and ``go`` runs an operation at a
-given time of the monotonic clock, which all processes of one machine share.  Each operation allocates its buffers
-once, runs once per repetition, and checks its result against the expected sum.
+It runs with torch in a process that enters a host's namespace (:func:`begin`) and follows the controller.  ``start``
+makes the groups, ``prepare`` allocates buffers once, ``go`` runs an operation at a time of the monotonic clock, which
+all processes share, and checks its result against the expected sum.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Measured and predicted times as text, as one JSON document with the environment, and as files.
-
-Errors in the document are fractions.  Besides, ``--out`` gets a table and a topology for each rate, ``--topology`` one.
-"""
+"""Measured and predicted times as text, as one JSON document with the environment (errors: fractions), and files."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""GPUs and links that the driver reports, and network adapters: the matching built-in parts, and where each is placed.
-
-``nvidia-smi topo -m`` says how GPUs and adapters are connected, pair by pair.
-"""
+"""GPUs and links that the driver reports, and network adapters: matching built-in parts, and where each is."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Measure real hardware: operators, copies, memory, launches, steps and collectives.
+"""Measure real hardware: operators, copies, memory, launches, steps and collectives; ``validate compare`` judges them.
 
-Compute nodes often have only torch.  This package therefore imports nothing but torch and the standard library
-(checked by import-linter), so that ``python -m validate.measure`` runs there in place of ``validate run``.  It only
-measures; ``validate compare`` interprets the results.
+It imports nothing but torch and the standard library (checked by import-linter), which is all that compute nodes often
+have: ``python -m validate.measure`` runs there in place of ``validate run``.
 """

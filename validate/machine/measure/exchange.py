@@ -1,18 +1,12 @@
 """An exchange as plain data, the part of each stand in each round, and how it is run.
 
-The simulator writes exchanges; running one needs no simulator.  An exchange consists of rounds of moves between
-stands: each move sends a range of a buffer, which is added or stored where it arrives.  The first stands are the
-ranks, each with its own buffer.  The others (a CPU that gathers, parameter servers) are helpers and start empty.
-Moves of one round are simultaneous: all are read before any is written.  A stand starts a round when its own part in
-earlier rounds has ended, independently of other stands.
-
-From one process it is copies and adds on streams, with events between rounds.  Each stand has a stream for its adds,
-and each pair of stands that exchange has streams for its copies, so that the copies of a round run concurrently.  A
-copy waits until both its ends have finished their earlier rounds.  A stand has finished a round when its copies, out
-and in, and its adds are complete.  No device waits for one that it does not exchange with.  The host performs the adds
-of a CPU: it waits for the data, so that the queues cannot run ahead of it.
-
-Rank by rank, each process holds the buffers of one or more stands.
+An exchange consists of rounds of moves between stands: each sends a range of a buffer, which is added or stored where
+it arrives.  The first stands are the ranks, each with its own buffer; others (a CPU that gathers, parameter servers)
+are helpers and start empty.  Moves of one round are simultaneous: all are read before any is written.  A stand starts a
+round when its own part in earlier rounds has ended.  From one process it is copies and adds on streams, one for each
+stand's adds and some for each pair's copies, with events between rounds: a copy waits until both ends have finished
+earlier rounds, and no device for one that it does not exchange with.  The host performs the adds of a CPU, so that
+queues cannot run ahead of it.  Rank by rank, each process holds the buffers of one or more stands.
 """
 
 from __future__ import annotations

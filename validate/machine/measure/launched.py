@@ -1,9 +1,8 @@
 """Ranks started by a launcher (``torchrun``) on one node or several: the first directs, the others serve.
 
-``torchrun`` gives each process its rank in the environment and a store that all can reach.  The first rank runs the
-measurement and puts tasks for the ranks into the store.  The ranks of a task join a process group of exactly that
-size, so that one launch measures 1, 2, 4, ... of its ranks.  After a fault they form a new group, since a rank that
-still waits in the old one would block it.
+The first rank runs the measurement and puts tasks into a store that all can reach.  The ranks of a task join a process
+group of exactly that size, so that one launch measures 1, 2, 4, ... of its ranks; after a fault a new one, since a rank
+that still waits in the old one would block it.
 """
 
 from __future__ import annotations

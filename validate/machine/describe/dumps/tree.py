@@ -1,7 +1,4 @@
-"""A machine as a dump's PCIe tree shows it (:class:`BusTree`), the placement that follows, and what PCI IDs identify.
-
-IDs and names are those of the PCI ID database (pci-ids.ucw.cz), which ``lspci`` prints.
-"""
+"""A machine as a dump's PCIe tree shows it (:class:`BusTree`), its placement, and IDs as in pci-ids.ucw.cz."""
 
 from __future__ import annotations
 

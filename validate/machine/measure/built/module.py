@@ -1,8 +1,4 @@
-"""A network as a torch module with inputs: built from its description, or the user's own.
-
-The user's own module is measured beside the one built from its operators: its factory is called as docs/torch.md
-describes, on the device to measure, and is fed its own inputs.
-"""
+"""A network as a torch module with inputs: built from its description, or the user's own (docs/torch.md) beside it."""
 
 from __future__ import annotations
 

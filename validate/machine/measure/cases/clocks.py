@@ -1,10 +1,9 @@
 """What a board's power holds: the time of a call after rest, and in seconds of load (``Bench.load_s``).
 
-Three works: products, streams (vector sums), and both in turn, one product and as many sums as take about as long.
-``burst_s`` is the time of a call in the first milliseconds after rest, ``time_s`` that in the second half of a run of
-seconds, ``repeats`` the sums of a turn.  Clock and power stand in the columns of the sensors, where the driver tells
-them.  Products are of random numbers, as equal ones take less power, and in the format of training: bf16 where the
-device has it, whose multipliers are of fewer bits than those of fp16.
+Works are products of random numbers (equal ones take less power; bf16 where the device has it, the format of training),
+streams (vector sums), and both in turn, for about as long.  ``burst_s`` is the time of a call in the first milliseconds
+after rest, ``time_s`` in the second half of a run of seconds, ``repeats`` the sums of a turn; sensors tell clock and
+power, where the driver does.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Copies between host and device, within a device, within the host, and between devices.
+"""Copies between host and device, within a device, within the host, between devices, and beside computing.
 
-``GBps`` is the number of bytes copied per second, counted once (the memory of a device sees twice that for a copy
-within it); for copies both ways at once it is the sum.  Copies from pinned memory run on the copy engine: their time
-is measured on the device, between events, with all copies queued.  Copies of pageable memory involve the host and
+``GBps`` counts each byte once, and both ways at once as a sum.  Copies from pinned memory run on the copy engine: their
+time is measured on the device, between events, with all copies queued; those of pageable memory involve the host and
 are timed by its clock.  ``latency_s`` is filled in for the smallest size.
 """
 

@@ -1,10 +1,9 @@
-"""Bandwidth by working set: streams and gathers of torch, and load latency.
+"""Bandwidth by working set (``bytes``): streams and gathers of torch, and load latency; all caches are warm.
 
-``bytes`` is the working set.  A stream passes over all of it once; copy and triad divide it among their buffers.
-Lines that caches fetch before a write are not counted (as in STREAM, McCalpin 1995).  A gather takes random rows from
-a table of ``bytes``; its GB/s count rows read and written, not the indices (8 bytes a row).  On a GPU the calls are
-replayed from a captured graph, so that small working sets are not limited by the host.  On a CPU each call includes
-about a microsecond of launch time.  All caches are warm.
+Copy and triad divide the working set among their buffers.  Lines that caches fetch before a write are not counted (as
+in STREAM, McCalpin 1995).  A gather takes random rows of a table; its GB/s count rows read and written, not the
+indices.  On a GPU calls are replayed from a graph, so that the host limits no small set; on a CPU each includes about a
+microsecond of launch time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""The operators to measure: shapes from real networks, and random shapes between the extremes.
+"""The operators to measure: shapes from real networks, and random shapes between the extremes, the same everywhere.
 
-Random shapes come from a generator with a fixed seed, so that every machine measures the same ones and two sets can
-be compared.  The classes take turns, so that any first part of the list is a fair sample.
+Classes take turns, so that any first part of the list is a fair sample.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A step of a network, ready to run repeatedly: eager, from a captured graph, or compiled; on one rank or several.
-
-Over several ranks its module is replicated (DistributedDataParallel) or sharded block by block (FSDP2).
-"""
+"""A step of a network, ready to run repeatedly: eager, as a graph, or compiled; on a rank, replicated or sharded."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Whole training steps (forward, loss, backward, update), on one device and data-parallel on all.
-
-The time is that of one step among many issued back to back, with the host as far ahead as it gets.
-"""
+"""Whole training steps, on one device and on all, issued back to back, the host as far ahead as it gets."""
 
 from __future__ import annotations
 

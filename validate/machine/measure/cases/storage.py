@@ -1,11 +1,9 @@
 """Reads and writes of a file on the disk that holds the results.
 
 ``cache`` says what serves reads: ``page cache``, the system's copy in memory; ``dropped``, the disk, after the file's
-pages were dropped (posix_fadvise); ``direct``, the disk, bypassing the page cache (O_DIRECT).  Write times include
-the wait until the data are on the disk (fsync).  In random reads each thread has one request outstanding.
-``time_s`` is the time per block, ``latency_s`` that of a request: with several threads, the former is the latter
-divided by their number.  Caches below the system, in a controller or a virtual machine's host, are not visible to
-programs.
+pages were dropped (posix_fadvise); ``direct``, the disk, bypassing the page cache (O_DIRECT).  Writes are timed until
+they are on the disk (fsync).  In random reads each thread has one request outstanding: ``latency_s`` is its time,
+``time_s`` that divided by the threads.  Caches below the system are not visible.
 """
 
 from __future__ import annotations
