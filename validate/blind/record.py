@@ -30,7 +30,7 @@ from validate.tables.cells import figure
 from validate.tables.csv_text import MAX_BYTES, csv_bytes, read_records
 from validate.tables.names import RowNames
 from validate.tables.statistics import relative_error, summarise
-from validate.tables.table import Table, read_table, rule_columns, shown_as, tabulate
+from validate.tables.table import Table, general, read_table, shown_as, tabulate
 
 PROJECT = Path(__file__).resolve().parent  # the folder of the project's own record
 
@@ -258,7 +258,8 @@ _WIDTH = 120
 
 def questions_of(table: Table, kind: Kind) -> bytes:
     """Return *table* as CSV without what was measured: columns that a prediction, or what an empty cell means, sees."""
-    seen = {*kind.asked, *({*_TOLD, *rule_columns(kind.name)} - {*kind.measured})}
+    rules = (rule for of_column in general().get(kind.name, {}).values() for rule in of_column)
+    seen = {*kind.asked, *({*_TOLD, *(name for rule in rules for name in rule.looks_at())} - {*kind.measured})}
     columns = [name.strip() for name in table.header if name.strip().lower() in seen]
     places = [table.position[name.lower()] for name in columns]
     rows = ([row.fields[at] if at < len(row.fields) else "" for at in places] for row in table.rows)

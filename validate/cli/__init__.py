@@ -1,4 +1,4 @@
-"""The command line ``validate``: options are declared in ``app.py``; each command runs from the file of its name."""
+"""The command line ``validate``: each command is declared in the file of its name, imported when it is named."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections import Counter
 from collections.abc import Mapping
@@ -11,9 +10,6 @@ from os.path import isdir
 from pathlib import Path
 from typing import Annotated
 
-import yaml
-
-from simulator.api.calibrations import Certificate
 from simulator.console.style import choose_style
 from simulator.errors import Fault, InputError, one_line
 from simulator.records import replace
@@ -70,13 +66,6 @@ def folder_yaml(part: str, table: str, bench: FolderDevice, fitted: FittedCalibr
     factors = CalibrationFactors(fitted.calibration, spread, left or (0.0,))
     asked = [row.digest for row in fitted.steps]
     return calibration_yaml(part, table, fitted.rows, factors, others=others, asked=asked)
-
-
-def with_certificate(text: str, certificate: Certificate) -> str:
-    """Return the calibration file *text*, of one device, with its *certificate*."""
-    facts = {name: value for name, value in certificate.model_dump().items() if value not in ("", None)}
-    found = yaml.safe_dump({"certificate": facts}, sort_keys=False, default_flow_style=None, width=math.inf)
-    return text + "".join(f"    {line}\n" for line in found.splitlines())
 
 
 def _folder_summary(bench: FolderDevice, fitted: FittedCalibration) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -9,12 +10,14 @@ from pathlib import Path
 from statistics import median
 from typing import Annotated
 
+import yaml
+
 from reports.page import Block, Page, page_of
 from simulator.api.calibrations import Certificate
 from simulator.errors import one_line
 from simulator.results.columns import Heading, PlainTable
 from simulator.units import format_duration
-from validate.cli.calibrate import folder_yaml, with_certificate
+from validate.cli.calibrate import folder_yaml
 from validate.cli.command import Quiet, Text, command, command_again, positional, value
 from validate.cli.words import opened, print_remarks
 from validate.compare.certifying import CertifiedCalibration, certify, judged_rows, steps_of, unpack
@@ -50,7 +53,9 @@ def certify_command(
         made.write_text(text, encoding="utf-8")
         after = judged_rows(folder, found.places, found.fitted.rows, str(made))
         certificate = found.certificate(after)
-        calibration.write(with_certificate(text, certificate).encode())
+        facts = {name: value for name, value in certificate.model_dump().items() if value not in ("", None)}
+        said = yaml.safe_dump({"certificate": facts}, sort_keys=False, default_flow_style=None, width=math.inf)
+        calibration.write((text + "".join(f"    {line}\n" for line in said.splitlines())).encode())
         how = {"topology": topology, "device": device, "out": out, "report": report}
         blocks = list(_blocks(found, after, certificate, part))
         page.write(page_of(Page(blocks, command_again("certify", archive, **how))).encode())

@@ -13,9 +13,10 @@ from simulator.cli.options import parse_count
 from simulator.cli.output import captured
 from simulator.errors import InputError, one_line
 from simulator.questions.checks import From
+from simulator.records import asdict
 from validate.cli.command import Json, Quiet, Text, command, positional, value
 from validate.cli.words import print_answer, print_remarks
-from validate.compare.trace import compare_traces, trace_document, trace_text
+from validate.compare.trace import SCHEMA_VERSION, compare_traces, trace_text
 from validate.importing.kineto import read_trace
 
 _OURS = ("--trace", "--plot", "--show-options")
@@ -54,6 +55,7 @@ def trace_command(
         predicted = read_trace(str(drawn))
     compared = compare_traces(measured, predicted, count)
     shown = one_line(file, 200)
-    print_answer(trace_document(compared, shown), partial(trace_text, compared, shown), as_json=as_json)
+    document = {"schema_version": SCHEMA_VERSION, "trace": shown, **asdict(compared)}
+    print_answer(document, partial(trace_text, compared, shown), as_json=as_json)
     print_remarks(compared.remarks, quiet=quiet)
     return 0

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from simulator.cli.table import table_of
 from simulator.console.style import PLAIN, Style
 from simulator.errors import Fault, InputError, counted
-from simulator.records import asdict, dataclass
+from simulator.records import dataclass
 from simulator.results.columns import duration_column, percent
 from simulator.units import format_duration
 from validate.importing.kineto import CLASSES, Trace, span_at
@@ -200,9 +199,3 @@ def _pair(measured_s: float, predicted_s: float) -> tuple[str, str, str]:
     sign = "+" if predicted_s >= measured_s else "-"
     change = f"{sign}{format_duration(abs(predicted_s - measured_s), digits=3)}"
     return format_duration(measured_s, digits=3), format_duration(predicted_s, digits=3), change
-
-
-def trace_document(compared: ComparedTrace, shown: str) -> dict[str, Any]:
-    """Return the comparison as plain data for JSON; times are in seconds."""
-    document = asdict(compared)
-    return {"schema_version": SCHEMA_VERSION, "trace": shown, **document}

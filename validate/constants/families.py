@@ -149,11 +149,6 @@ def _is_alone(row: MeasuredRow) -> bool:
     return row.cells.get("includes_dispatch") == "1"
 
 
-def _is_short_on_amd(row: MeasuredRow) -> bool:
-    """Whether a row is a short operator on an AMD GPU, whose only host launched in half the time."""
-    return row.grade == "C" and isinstance(row.part, GpuPart) and row.part.vendor == "amd"
-
-
 def _is_convolution(dtype: str) -> Callable[[MeasuredRow], bool]:
     """Return a test for convolutions in *dtype* whose time is mostly the device's; hosts differ."""
     return lambda row: row.cells.get("dtype") == dtype and (not _is_alone(row) or row.time_s > 1.2e-3)
@@ -169,7 +164,10 @@ _ROWS: Mapping[str, Callable[[MeasuredRow], bool]] = {
         isinstance(row.part, GpuPart) and row.part.inline_ecc and _is_alone(row) and row.time_s > 1e-3
     ),
     "as in training": _is_as_in_training,
-    "alone": lambda row: _is_alone(row) and not _is_short_on_amd(row),
+    # without short ones on an AMD GPU, whose only host launched in half the time
+    "alone": lambda row: (
+        _is_alone(row) and not (row.grade == "C" and isinstance(row.part, GpuPart) and row.part.vendor == "amd")
+    ),
     "fp32 convolutions": _is_convolution("fp32"),
     "fp16 convolutions": _is_convolution("fp16"),
 }  # rows by their names in ``families.yaml``

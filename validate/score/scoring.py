@@ -253,7 +253,14 @@ class Scoring:
         names = replace(names or self.names, folder=str(Path(table.file).parent))
         rows, ahead = tee(ranked(every_row(table, kind, names), table, kind, names))
         asking = (row for row in ahead if row.asked is not None)
-        answers = map(_written, asking) if as_written else self._predicted(table, kind, names.session, asking, jobs)
+        questions = (row.asks for row in asking)
+        answers: Iterator[Predicted]
+        if as_written:
+            answers = map(_written, asking)
+        elif kind.is_simulated and jobs > 1 and len(table.rows) >= _MANY:
+            answers = in_processes(names.session, min(jobs, _MOST_JOBS), questions)
+        else:
+            answers = map(lru_cache(maxsize=_KEPT)(partial(predicted, session=names.session)), questions)
         for row in rows:
             _judge(row, next(answers) if row.asked is not None else Predicted(skipped=row.skipped), trust)
             row.published = self._published.get(row.cells.get("row_id", ""), {}) if row.predicted_s is not None else {}
@@ -261,14 +268,6 @@ class Scoring:
             yield row
             advance()
         next(answers, None)  # ends other processes in peace
-
-    def _predicted(
-        self, table: Table, kind: Kind, session: Session, rows: Iterable[MeasuredRow], jobs: int
-    ) -> Iterator[Predicted]:
-        asked = (row.asks for row in rows)
-        if kind.is_simulated and jobs > 1 and len(table.rows) >= _MANY:
-            return in_processes(session, min(jobs, _MOST_JOBS), asked)
-        return map(lru_cache(maxsize=_KEPT)(partial(predicted, session=session)), asked)
 
     def check(self, tables: Sequence[tuple[Table, Kind]], calibrate: int = 0) -> None:
         """Raise InputError for options that apply to none of *tables*, and for names that no row has."""

@@ -170,11 +170,6 @@ def filled_columns(kind: str) -> frozenset[str]:
     return frozenset(general().get(kind, ()))
 
 
-def rule_columns(kind: str) -> frozenset[str]:
-    """Return the columns that decide what empty cells stand for in tables of *kind*."""
-    return frozenset(name for rules in general().get(kind, {}).values() for rule in rules for name in rule.looks_at())
-
-
 def filled(kind: str, column: str, cell: Cell) -> str:
     """Return the value that an empty *column* of a row stands for, "" for none; *cell* returns the row's own cells."""
     return stands_for((general().get(kind, {}),), column, cell)[0]

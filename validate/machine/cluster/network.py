@@ -115,17 +115,12 @@ def network_commands(
         lines += [line.format(**said) for line in of_step["before"]]
         for i in range(n_hosts):
             said |= {"host": names.host(i), "port": f"port{i}", "address": names.address(i)}
-            said["mask"] = _mask(cpus[i % len(cpus)])
+            digits = f"{1 << cpus[i % len(cpus)]:x}"  # as the kernel writes sets of processors: in groups of eight
+            digits = digits.rjust(-(-len(digits) // 8) * 8, "0")
+            said["mask"] = ",".join(digits[i : i + 8] for i in range(0, len(digits), 8))
             lines += [line.format(**said) for line in of_step["host"]]
         lines += [line.format(**said) for line in of_step["after"]]
     return [tuple(shlex.split(line)) for line in lines]
-
-
-def _mask(cpu: int) -> str:
-    """Return processor *cpu* as the kernel writes sets of processors: hexadecimal digits in groups of eight."""
-    digits = f"{1 << cpu:x}"
-    digits = digits.rjust(-(-len(digits) // 8) * 8, "0")
-    return ",".join(digits[i : i + 8] for i in range(0, len(digits), 8))
 
 
 _LIMIT_S = 30.0

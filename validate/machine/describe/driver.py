@@ -1,4 +1,4 @@
-"""GPUs and links that the driver reports, and network adapters: matching built-in parts, and where each is."""
+"""GPUs, links and adapters that the driver reports: matching built-in parts, where each is, and tools' names."""
 
 from __future__ import annotations
 

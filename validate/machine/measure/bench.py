@@ -1,4 +1,4 @@
-"""The device to measure, stopwatches for calls on it, and captures of calls in a graph."""
+"""The device to measure, its sensors by NVML, which are read alone, stopwatches for calls, and captures in a graph."""
 
 from __future__ import annotations
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib
-import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain, islice
@@ -16,7 +14,6 @@ from typing import Any, Literal, TypeVar
 import torch
 
 from validate.machine.measure.bench import Bench
-from validate.machine.measure.host import signals_handled
 from validate.machine.measure.table import CERTIFICATE
 from validate.machine.measure.timing import Call, Interval, Stopwatch
 
@@ -181,15 +178,6 @@ def failure_words(error: Exception) -> str:
     if any(words in text.lower() for words in _STICKY):
         raise Fatal(f"the device is lost: {text[:_LENGTH]}") from error
     return fault_line(error)
-
-
-def stop_on_signals() -> AbstractContextManager[None]:
-    """Raise RunStopped on SIGTERM, SIGHUP or SIGALRM within the context; SIGINT raises KeyboardInterrupt as usual."""
-
-    def stop(number: int, _: Any) -> None:
-        raise RunStopped(signal.Signals(number).name)
-
-    return signals_handled(("SIGTERM", "SIGHUP", "SIGALRM"), stop)
 
 
 # -- sizes: ladders, an order that covers their range early, and random contents of buffers ----------------------------

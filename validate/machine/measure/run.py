@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from signal import Signals
 from tempfile import TemporaryFile
 from typing import Any
 
@@ -28,10 +29,10 @@ from validate.machine.measure.case import (
     cases_of,
     failure_words,
     short_line,
-    stop_on_signals,
     usual_groups,
 )
 from validate.machine.measure.environment import SAME, environment, nccl_version
+from validate.machine.measure.host import signals_handled
 from validate.machine.measure.table import CAPTURED, COLUMNS, RAN_DRY, RowFile, alone_in, write_json
 from validate.machine.measure.timing import Effort, Interval, time_call
 
@@ -142,7 +143,7 @@ def _run(
     write_json(settings.out / RECORD, record)
     end, status = _ALL, DONE
     try:
-        with stop_on_signals():
+        with signals_handled(("SIGTERM", "SIGHUP", "SIGALRM"), _stop):  # SIGINT raises KeyboardInterrupt as usual
             _measure(this, queues)
             if this.remaining_s <= 0:
                 end = _OUT_OF_TIME
@@ -168,6 +169,10 @@ def _run(
         status = FAILED
     _report(this, queues, end)
     return status
+
+
+def _stop(number: int, _: Any) -> None:
+    raise RunStopped(Signals(number).name)
 
 
 def _tables(out: Path) -> dict[str, RowFile]:

@@ -1,4 +1,4 @@
-"""Time a call until its median is precise enough: the median with its confidence interval, and the shared loop."""
+"""Time a call until its median is precise enough: its confidence interval, the shared loop, and times in options."""
 
 from __future__ import annotations
 

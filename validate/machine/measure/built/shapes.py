@@ -218,8 +218,11 @@ def _loss(layer: DescribedLayer, shapes: Sequence[Shape], function: str) -> Torc
 def _of_tensors(layer: DescribedLayer, shapes: Sequence[Shape], function: str, elements: int) -> TorchLayer:
     """Return *function* of tensors of which one has the shape of the result, or of all pairs of two."""
     whole = next((shape for shape in shapes if prod(shape) == elements), None)
-    if whole is None and function in BINARY and len(shapes) == 2:
-        return _each_with_each(layer, shapes, function, elements)
+    if whole is None and function in BINARY and len(shapes) == 2:  # each row with each, in a sample (keys, queries)
+        (batch, rows, *cols), (others, keys, *theirs) = (shape if len(shape) > 2 else (1, *shape) for shape in shapes)
+        if batch == others and cols == theirs and batch * rows * keys * prod(cols) == elements:
+            of_two, a, b = getattr(torch, function), (batch, rows, 1, *cols), (batch, 1, keys, *cols)
+            return TorchLayer(lambda x, y: of_two(x.reshape(a), y.reshape(b)), (batch, rows, keys, *cols))
     if whole is None:
         raise Unavailable(f"{layer.name}: none of what it reads has its {elements} elements")
     if function in CHOOSING:
@@ -233,16 +236,6 @@ def _of_tensors(layer: DescribedLayer, shapes: Sequence[Shape], function: str, e
     if found is None or len(shapes) > 1:
         raise Unavailable(f"{layer.name}: no function '{function}' of {len(shapes)} tensors is built")
     return TorchLayer(found, shapes[0])
-
-
-def _each_with_each(layer: DescribedLayer, shapes: Sequence[Shape], function: str, elements: int) -> TorchLayer:
-    """Return *function* of each row of the first input with each row of the second, within a sample (keys, queries)."""
-    (batch, rows, *cols), (others, keys, *theirs) = (shape if len(shape) > 2 else (1, *shape) for shape in shapes)
-    if batch != others or cols != theirs or batch * rows * keys * prod(cols) != elements:
-        raise Unavailable(f"{layer.name}: none of what it reads has its {elements} elements")
-    of_two = getattr(torch, function)
-    a, b = (batch, rows, 1, *cols), (batch, 1, keys, *cols)
-    return TorchLayer(lambda x, y: of_two(x.reshape(a), y.reshape(b)), (batch, rows, keys, *cols))
 
 
 def _binary(layer: DescribedLayer, shapes: Sequence[Shape], whole: Shape, function: str) -> TorchLayer:
