@@ -164,9 +164,6 @@ def _calibrated(rows: Sequence[material.BandRow], calibrated: Mapping[Question, 
     return min(1.0, widths[1] / max(widths[0], material.NARROWEST)), near
 
 
-# -- steps -----------------------------------------------------------------------------
-
-
 def _with_parts(
     found: Evidence, by_class: Mapping[str, Sequence[material.BandRow]], session: Session
 ) -> dict[str, Spread]:
@@ -191,9 +188,6 @@ def _with_parts(
             mean = [round(math.fsum(half[side] for half in halves) / len(halves), 4) for side in (0, 1)]
             changed[name] = replace(spread, of_parts=(mean[0], mean[1]))
     return changed
-
-
-# -- coverage of the rows --------------------------------------------------------------
 
 
 def _seen_in(rows: Iterable[material.BandRow]) -> MeasuredCoverage:

@@ -36,7 +36,6 @@ _TOP = "certificate"
 FITTED, JUDGED = "fitted", "judged"
 """The folders that an archive is unpacked into: what a calibration is fitted to, and what judges it."""
 
-
 _FACTS = {"device": 80, "driver": 40, "torch": 40}  # of the environment, and their most characters
 
 

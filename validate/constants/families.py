@@ -186,7 +186,6 @@ def _family(name: str, stages: Mapping[str, Any], rows: Mapping[str, Any], **oth
 
 FAMILIES: tuple[Family, ...] = tuple(_family(name, **written) for name, written in _WRITTEN["families"].items())
 
-
 Skip = Callable[[int, str], None]  # called with the line of each unused row and the reason
 
 _APART = 1.25  # chosen: times of one question that differ by more are of different work

@@ -110,9 +110,6 @@ def _newest(source: Source, what: str, device: str, word: str, left_out: LeftOut
     return tables
 
 
-# -- matrix products of x (m, k) with a weight (n, k), without bias --------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Products:
     """Seconds of shapes (m, n, k) by table, its precision and skipped rows; ``grid``: the tables' commonest shapes."""
@@ -186,9 +183,6 @@ def is_cold(shape: Shape, framework: str, l2_bytes: float) -> bool:
     return _BYTES * (_OPERATORS * n * k + inputs * m * k + m * n) > l2_bytes
 
 
-# -- causal attention over whole sequences ---------------------------------------------
-
-
 def attention_rows(
     source: Source, device: str, share: SampledShapes, left_out: LeftOut
 ) -> tuple[list[Row], Sequence[SourceTable]]:
@@ -229,9 +223,6 @@ def _attention_times(source: Source, table: SourceTable, left_out: LeftOut) -> T
         else:
             times.setdefault(tuple(number(size) for size in _SIZES), []).append(time_s)
     return times
-
-
-# -- NCCL collectives on one machine ---------------------------------------------------
 
 
 def collective_rows(source: Source, device: str, left_out: LeftOut) -> tuple[list[Row], Sequence[SourceTable]]:

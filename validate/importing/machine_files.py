@@ -125,7 +125,6 @@ _READERS: Mapping[str, Callable[[Sizes], ShapeReading]] = {
     "sdp_bwd": _attention(5, "bwd"),
 }
 
-
 _FORMATS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "bf16": "bf16", "fp16": "fp16", "fp32": "fp32"}
 _COARSE_MS = 0.2  # times of two decimals are then within 2.5 %
 _NEEDED = ("m", "n", "k", "dtype")

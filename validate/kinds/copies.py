@@ -158,7 +158,6 @@ def _labels(cell: Cell, _names: RowNames) -> Mapping[str, str]:
 
 COPIES = kind_of("copies", read=_read, measured_s=_measured_s, labelled=_labels)
 
-
 _CACHES = ("direct", "dropped", "page cache")
 
 
@@ -186,7 +185,6 @@ def read_storage(cell: Cell, names: RowNames) -> RowQuestion:
 STORAGE = kind_of(
     "storage", read=read_storage, measured_s=lambda cell, _names: measured_s(cell, size_bytes(cell, "block_bytes"))
 )
-
 
 _ARRAYS: Mapping[str, tuple[int, int]] = own_data("validate.kinds", "words.yaml")["arrays"]
 _ELEMENT = {"fp32": 4, "fp64": 8, "double": 8, "float": 4, "": 8}

@@ -255,5 +255,4 @@ _READERS: dict[str, Callable[[Size, Cell], ops.Operator]] = {
     "attention": _attention,
 }
 
-
 OPERATORS = kind_of("operators", read=read_operator, measured_s=lambda cell, _names: number("time_s", cell("time_s")))

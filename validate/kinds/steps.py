@@ -234,9 +234,6 @@ def _recompute(cell: Cell) -> tuple[known.Recompute, tuple[known.RecomputedPart,
     return how, parts or known.StepOptions().recompute_parts, whole_cell("recompute_blocks", blocks) if blocks else None
 
 
-# -- labels ----------------------------------------------------------------------------
-
-
 def configuration(cell: Cell) -> tuple[str, ...]:
     """Return the cells shared by rows that differ only in their framework."""
     return (cell("n_gpus") or "1", *(cell(column) for column in _CONFIGURATION))

@@ -77,9 +77,6 @@ def has_rows(out: Path) -> bool:
     return False
 
 
-# -- other work on the machine ---------------------------------------------------------
-
-
 def busy(load: float, cores: int) -> bool:
     """Return whether *load*, a load average over one minute, is above that of an idle machine with *cores* cores."""
     return load > SHARE * max(cores, 2)  # on one core, starting a program alone leaves a load of one half

@@ -61,9 +61,6 @@ def predicted(asked: RowQuestion, session: Session) -> Predicted:
         return Predicted(predicted_s, band, baseline_s, no_memory=str(reason))
 
 
-# -- in several processes --------------------------------------------------------------
-
-
 def in_processes(session: Session, jobs: int, rows: Iterable[RowQuestion]) -> Iterator[Predicted]:
     """Yield the predictions of *rows*, found in *jobs* processes; each question is asked once."""
     context = multiprocessing.get_context("spawn")  # others would copy a process with threads

@@ -24,9 +24,6 @@ _NEAR = 10_000  # names of a table that are searched for the nearest one
 MAKERS = ("nvidia", "amd")  # vendors for whose GPUs there are operator models
 
 
-# -- machines --------------------------------------------------------------------------
-
-
 class MachineNames:
     """Topologies by the machine names in tables.
 
@@ -107,9 +104,6 @@ def check_used(what: str, named: Iterable[str], seen: Iterable[str]) -> None:
         there |= {name} if len(there) < _NEAR else set()
     for name in unused:
         raise InputError(f"--{what}: no row is of {what} '{one_line(name, 60)}'; {nearest(name, there)}")
-
-
-# -- devices ---------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=1)

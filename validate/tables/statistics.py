@@ -134,7 +134,6 @@ class SampledShapes:
 
 HELD_OUT = SampledShapes(16)  # shapes of matrix products and attention that no constant is fitted to
 
-
 _DIGITS = 16  # of the digest: 64 bits are plenty for tables of 10^5 rows
 
 

@@ -186,7 +186,6 @@ def _within(option: str, text: str, dimension: str, least: float, most: float, l
 
 _LEVEL = 0.05  # strategies whose predicted times differ by less count as equal: no order is claimed
 
-
 PayloadRates = Mapping[LinkShape, float]  # in B/s
 CostsByLink = Mapping[LinkShape, MessageCosts]
 

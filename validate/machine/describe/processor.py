@@ -193,7 +193,6 @@ _DESKTOP, _SERVER = "generic-desktop-cpu", "generic-server-cpu"
 _NO_PATTERN = frozenset((_DESKTOP, _SERVER, "knl-7250-cpu"))  # not real products, or no host processor
 _MANY_CORES = 10  # an unknown processor with fewer cores is taken for a desktop's
 
-
 _VECTOR_BITS = {"avx512f": 512, "avx": 256, "sse2": 128, "asimd": 128}
 
 

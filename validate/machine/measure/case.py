@@ -180,8 +180,6 @@ def failure_words(error: Exception) -> str:
     return fault_line(error)
 
 
-# -- sizes: ladders, an order that covers their range early, and random contents of buffers ----------------------------
-
 T = TypeVar("T")
 
 

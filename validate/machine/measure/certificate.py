@@ -200,9 +200,6 @@ def _write_machine(into: Path, device: str) -> None:
     write_json(into / RECORD, {**record, "machine": bench.name, "environment": facts, "left": []})
 
 
-# -- the record and the archive --------------------------------------------------------
-
-
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 

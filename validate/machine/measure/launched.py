@@ -24,7 +24,6 @@ from validate.machine.measure.ranks import Look, RankProcesses, RanksFailed, Ran
 _JOIN_S = 300.0
 _IDLE_S = 7 * 86_400.0  # the first rank may measure alone for a long time
 
-
 Group = tuple[int, int]  # a process group: its size, and the task that created it
 
 

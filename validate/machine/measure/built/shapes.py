@@ -129,8 +129,6 @@ class WithParameters(nn.Module):  # type: ignore[misc]
         return self.function(x, *(getattr(self, name) for name in self.names))
 
 
-# -- functions of each element: of one tensor, of several that are broadcast, and of a parameter -----------------------
-
 DROPOUT = 0.1  # fraction set to zero, which does not affect the time
 BINARY = frozenset(("add", "sub", "mul", "div", "maximum", "minimum", "pow", "atan2", "fmod", "remainder"))
 CHOOSING = ("where", "masked_fill")  # functions of a mask, which stays in the cache

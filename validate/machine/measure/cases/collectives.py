@@ -177,7 +177,6 @@ _COLLECTIVES: dict[str, Made] = {
 }
 _ANY_SIZE = ("all_reduce", "broadcast", "reduce", "sendrecv")
 
-
 _MOST_ISSUE_S = 30e-3  # largest allowance for the host to issue a whole exchange
 _ROUND_S = 200e-6  # allowance for a rank's host to post one round with its adds
 _EXCHANGE_EFFORT = Effort(longest_s=2.0, warmup_s=0.02)

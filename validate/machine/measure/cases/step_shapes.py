@@ -19,7 +19,6 @@ Issue = Literal["eager", "graph", "compile", "compile+graph"]
 Policy = Literal["torch", "fp32", "tf32", "fp16", "bf16", "fp64", "amp-fp16", "amp-bf16"]
 Optimizer = Literal["none", "sgd", "momentum", "adam", "adam-loop"]
 
-
 Columns = dict[str, str | int]
 OWN = Sizes()  # the network's default sizes
 
@@ -169,7 +168,6 @@ def judged_steps(policies: Sequence[Policy]) -> Iterator[MeasuredStep]:
 CPU_STEPS: tuple[MeasuredStep, ...] = tuple(
     MeasuredStep(**{**step, "sizes": Sizes(**step.get("sizes", {}))}) for step in _DATA["cpu"]
 )  # steps that take a fraction of a second on two cores
-
 
 _BEST: tuple[Policy, ...] = ("tf32", "amp-bf16", "fp32", "amp-fp16")
 
