@@ -26,8 +26,7 @@ from tests.unit.test_dumps import LISTED, LOG, LSPCI, NV12
 from tests.unit.test_dumps_of_tools import AMD_SMI, IBSTAT, LSTOPO, QUERY
 from tests.unit.test_dumps_of_tools import LSPCI as VERBOSE
 from validate.compare.folder import read_folder
-from validate.importing.aiconfigurator import Source, release
-from validate.importing.formats import latency_s
+from validate.importing.formats import Source, latency_s, release
 from validate.machine.measure.table import alone_in
 from validate.tables.csv_text import read_records
 

@@ -27,8 +27,7 @@ from tests.published_wheels import (
     wheel,
 )
 from validate.cli import app
-from validate.importing.aiconfigurator import release
-from validate.importing.formats import is_cold
+from validate.importing.formats import is_cold, release
 from validate.kinds import COLLECTIVES, OPERATORS, Kind
 from validate.kinds.kind import RowQuestion
 from validate.tables.names import RowNames

@@ -14,7 +14,7 @@ from simulator.topology.catalogue import part_names
 from validate.cli.command import Quiet, Text, command, positional, value
 from validate.cli.words import print_remarks
 from validate.importing import formats
-from validate.importing.aiconfigurator import Source, SourceTable
+from validate.importing.formats import Source, SourceTable
 from validate.importing.machine_files import primus_rows, simumax_rows
 from validate.tables.statistics import SampledShapes
 

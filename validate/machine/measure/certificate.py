@@ -188,8 +188,7 @@ def _ended(command: Sequence[str], limit_s: float) -> str:
 
 def _write_machine(into: Path, device: str) -> None:
     from validate.machine.measure.bench import open_bench
-    from validate.machine.measure.environment import environment
-    from validate.machine.measure.run import RECORD
+    from validate.machine.measure.run import RECORD, environment
 
     bench = open_bench(device, into)
     facts: dict[str, Any] = environment(bench)
