@@ -180,12 +180,7 @@ class BlindPrediction:
 
 
 def predict_blind(
-    questions: bytes,
-    kind: Kind,
-    scoring: Scoring,
-    trust: Sequence[str],
-    jobs: int = 1,
-    advance: Callable[[], None] = lambda: None,
+    questions: bytes, kind: Kind, scoring: Scoring, trust: Sequence[str], jobs: int, advance: Callable[[], None]
 ) -> list[BlindPrediction]:
     """Return the predictions of the rows of *questions*, a table without measured columns.
 

@@ -8,7 +8,7 @@ neither on measured times nor on the order of rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from statistics import median
@@ -343,12 +343,8 @@ def judge_by(
         "steps that it did not ask": steps,
         "steps of networks that it did not ask": [row for row in steps if _model(row) not in networks],
     }
-    counts: Mapping[str, int] = {
-        "operators": len(fitted.rows),
-        "launches": fitted.launches,
-        "clocks": fitted.clocks,
-        "steps": len(fitted.steps),
-    }
+    counts = {"operators": len(fitted.rows), "launches": fitted.launches, "clocks": fitted.clocks}
+    counts |= {"steps": len(fitted.steps)}
     words = ", ".join(f"{count} {what}" for what, count in counts.items() if count) or "nothing"
     every = parts.items()
     return [bench.judged(fitted.calibration, part, words, judged, fitted.points) for judged, part in every if part]

@@ -33,9 +33,7 @@ from validate.machine.measure.table import CERTIFICATE
 
 _MOST_UNPACKED = 256 << 20
 _TOP = "certificate"
-FITTED, JUDGED = "fitted", "judged"
-"""The folders that an archive is unpacked into: what a calibration is fitted to, and what judges it."""
-
+FITTED, JUDGED = "fitted", "judged"  # folders of an unpacked archive: what is fitted to, and what judges that
 _FACTS = {"device": 80, "driver": 40, "torch": 40}  # of the environment, and their most characters
 
 

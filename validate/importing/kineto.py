@@ -204,13 +204,8 @@ class _Reader:
         start_us -= self._origin_us
         arguments = event.get("args")
         told = arguments if isinstance(arguments, dict) else {}
-        marks = (
-            self._steps
-            if _PATTERNS["step"].fullmatch(name)
-            else self._updates
-            if _PATTERNS["update"].match(name)
-            else None
-        )
+        is_step, is_update = _PATTERNS["step"].fullmatch(name), _PATTERNS["update"].match(name)
+        marks = self._steps if is_step else self._updates if is_update else None
         if marks is not None and category in ("user_annotation", "gpu_user_annotation", *_OPERATORS):
             marks[category == "gpu_user_annotation"].append((start_us * 1e-6, (start_us + time_us) * 1e-6))
         elif category in _ON_DEVICE:
@@ -223,15 +218,9 @@ class _Reader:
             self._keep(self._on_host, (start_us, time_us), place, class_of_operator(name), name)
 
     def _keep(
-        self,
-        kept: Kernels,
-        span_us: tuple[float, float],
-        place: int | str | None,
-        kind: str,
-        name: str,
-        launch: int = -1,
+        self, to: Kernels, span_us: tuple[float, float], place: int | str | None, kind: str, name: str, launch: int = -1
     ) -> None:
-        if len(kept) >= _MOST_KEPT:
+        if len(to) >= _MOST_KEPT:
             raise InputError(Fault(f"holds more than {_MOST_KEPT:,} kernels; profile fewer steps", self.shown))
         number = self._number.get(name)
         if number is None:
@@ -239,7 +228,7 @@ class _Reader:
             if len(self._names) <= _MOST_NAMES:
                 self._names.append(one_line(name, 200))
         group = self._group.setdefault("" if place is None else place, len(self._group))
-        kept.add(span_us[0] * 1e-6, span_us[1] * 1e-6, group, CLASSES.index(kind), number, launch)
+        to.add(span_us[0] * 1e-6, span_us[1] * 1e-6, group, CLASSES.index(kind), number, launch)
 
     def trace(self) -> Trace:
         on_host = not len(self._on_device)

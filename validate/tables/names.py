@@ -116,7 +116,8 @@ def gpu_names() -> dict[str, str]:
 def device_names() -> dict[str, str]:
     """Return the part of every name and alias of a built-in GPU or CPU; an accelerator of a CPU vendor is a CPU."""
     cpus, gpus = _names("cpu"), gpu_names()
-    as_cpu = {part for part in gpus.values() if f"{part}-cpu" in cpus and not has_model(part)}
+    others = {part for part in gpus.values() if f"{part}-cpu" in cpus}
+    as_cpu = {name for name in others if isinstance(part := load_part(name), GpuPart) and part.vendor not in MAKERS}
     return cpus | {name: f"{part}-cpu" if part in as_cpu else part for name, part in gpus.items()}
 
 
@@ -136,12 +137,6 @@ def find_cpu(name: str) -> str | None:
 def _names(kind: str) -> dict[str, str]:
     parts = {name: load_part(name) for name in part_names(kind)}
     return {known: name for name, part in parts.items() if part is not None for known in (*part.aliases, name)}
-
-
-def has_model(name: str) -> bool:
-    """Return whether the part *name* is a GPU of a vendor with operator models."""
-    part = load_part(name)
-    return isinstance(part, GpuPart) and part.vendor in MAKERS
 
 
 def part_called(device: str, names: Mapping[str, str] | None = None) -> str:

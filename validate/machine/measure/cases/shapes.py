@@ -10,6 +10,7 @@ import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import count, cycle, islice
 from pathlib import Path
 
@@ -22,7 +23,6 @@ _WIDTHS = tuple(map(tuple, _DATA["widths"]))  # inputs, outputs of BERT, GPT-2, 
 # Of AlexNet, VGG and ResNet: c_in, c_out, image, kernel, stride, pad.
 _CONVOLUTIONS = tuple(map(tuple, _DATA["convolutions"]))
 _TRAINED = ("fwd", "fwd", "bwd_data", "fwd", "bwd_weight")
-_FUNCTIONS = ("add", "relu", "gelu", "mul_scalar", "tanh", "mul", "div", "add_scalar")
 
 Cells = dict[str, str | int]  # the cells that identify an operator in a phase
 
@@ -170,35 +170,6 @@ def _convolutions(draw: _Draw) -> Iterator[Cells]:
             yield cells
 
 
-def _rows(op: str) -> Maker:
-    def make(draw: _Draw) -> Iterator[Cells]:
-        for i, phase in enumerate(cycle(("fwd", "fwd", "bwd"))):
-            cols = draw.choice((768, 1024, 2048, 4096, 12288)) if i % 2 else draw.log(32, 32768)
-            rows = draw.log(32, 131072)
-            yield Cells(op=op, phase=phase, dtype=draw.precision("tf32", "fp8"), rows=rows, cols=cols)
-
-    return make
-
-
-def _elementwise(draw: _Draw) -> Iterator[Cells]:
-    for function in cycle(_FUNCTIONS):
-        cells = Cells(op="elementwise", variant=function, phase="fwd", dtype=draw.precision("tf32", "fp8"))
-        yield cells | Cells(rows=draw.log(16, 65536), cols=draw.log(64, 16384))
-
-
-def _batch_norms(draw: _Draw) -> Iterator[Cells]:
-    for phase in cycle(("fwd", "fwd", "bwd")):  # always fp32, in which its statistics are kept everywhere
-        channels, image = draw.power(5, 11), draw.choice((7, 14, 28, 56, 112))
-        cells = Cells(op="batch_norm", phase=phase, dtype="fp32", batch=draw.power(0, 8))
-        yield cells | Cells(c_in=channels, h_in=image, w_in=image)
-
-
-def _embeddings(draw: _Draw) -> Iterator[Cells]:
-    while True:
-        cells = Cells(op="embedding", phase="fwd", dtype=draw.precision("tf32", "fp8"))
-        yield cells | Cells(rows=draw.log(64, 65536), cols=draw.choice((128, 768, 1024, 4096)))
-
-
 def _attentions(draw: _Draw) -> Iterator[Cells]:
     for variant in cycle(("", "causal")):
         precision = draw.precision("tf32", "fp32", "fp8") if len(draw.precisions) > 2 else "fp32"
@@ -207,23 +178,26 @@ def _attentions(draw: _Draw) -> Iterator[Cells]:
         yield cells | Cells(batch=draw.power(3, 8), m=length, n=length, k=size)
 
 
-def _recurrents(draw: _Draw) -> Iterator[Cells]:
-    for op in cycle(("lstm", "gru")):
-        cells = Cells(op=op, phase="fwd", dtype=draw.precision("tf32", "bf16", "fp8"), batch=draw.power(4, 7))
-        yield cells | Cells(hidden=draw.power(8, 11), timesteps=draw.choice((8, 25, 50)))
+def _drawn(op: str, draw: _Draw) -> Iterator[Cells]:
+    """Yield operators of *op* as ``shapes.json`` says, row by row in turn: each cell in drawing order, and how."""
+    for turn in count():
+        found: Cells = {"op": op}
+        for name, how, *of in _DATA["drawn"][op][turn % len(_DATA["drawn"][op])]:
+            if how == "turns":
+                found[name] = of[turn % len(of)]
+            elif how == "as":
+                found[name] = found[of[0]]
+            else:
+                found[name] = draw.choice(of) if how == "choice" else getattr(draw, how)(*of)
+        yield {name: found[name] for name in _DATA["cells"] if name in found}
 
 
 Maker = Callable[[_Draw], Iterator[Cells]]
 _MAKERS: dict[str, Maker] = {
+    **{op: partial(_drawn, op) for op in _DATA["drawn"]},
     "linear": _linears,
     "matmul": _matmuls,
     "bmm": _batched,
     "conv2d": _convolutions,
-    "layer_norm": _rows("layer_norm"),
-    "softmax": _rows("softmax"),
-    "elementwise": _elementwise,
-    "batch_norm": _batch_norms,
-    "embedding": _embeddings,
     "attention": _attentions,
-    "lstm": _recurrents,
 }

@@ -315,13 +315,7 @@ _MOST_CPU_RANKS = 64
 
 
 def write_scaling(
-    folder: Path,
-    model: str,
-    batch: int,
-    counts: list[int],
-    precision: str,
-    bucket_bytes: int,
-    parallel: Sequence[str] = ("dp",),
+    folder: Path, model: str, batch: int, counts: list[int], precision: str, bucket_bytes: int, parallel: Sequence[str]
 ) -> None:
     """Write the requested steps into *folder*; *bucket_bytes* 0 means DistributedDataParallel's default of 25 MiB.
 
