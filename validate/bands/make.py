@@ -191,7 +191,6 @@ def _with_parts(
 
 
 def _seen_in(rows: Iterable[material.BandRow]) -> MeasuredCoverage:
-
     def grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
         found: dict[str, set[str]] = defaultdict(set)
         for name, each in pairs:

@@ -41,7 +41,6 @@ def _as_if(checked: CheckedLog) -> str:
 
 
 def _pace(checked: CheckedLog) -> str:
-
     def listed(texts: Iterable[str]) -> str:
         found = list(texts)
         more = len(found) - _MOST_NAMED
@@ -144,7 +143,6 @@ def _causes(checked: CheckedLog) -> list[str]:
 
 
 def _group(checked: CheckedLog, group: SizeGroup) -> str:
-
     def span(texts: Iterable[str]) -> str:
         found = sorted(texts, key=lambda text: float(text.replace(",", "")))
         return found[0] if found[0] == found[-1] else f"{found[0]} to {found[-1]}"

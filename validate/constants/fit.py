@@ -191,7 +191,6 @@ def _weights(family: Family, rows: Sequence[MeasuredRow]) -> list[float]:
 def _log_errors(
     stage: FitStage, rows: Sequence[MeasuredRow], session: Session, known: Mapping[str, float]
 ) -> Callable[[Mapping[str, float]], list[float]]:
-
     def log_errors(values: Mapping[str, float]) -> list[float]:
         trial = session.calibrated({}, Constants({**known, **_tied(stage, values)}))
         return [math.log(row.asks.time_s(trial) / row.time_s) for row in rows]
