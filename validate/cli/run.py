@@ -22,7 +22,7 @@ from validate.cli.command import Text, command, flag, value
 from validate.cli.words import print_remarks
 from validate.compare.folder import RECORD, TOPOLOGY
 from validate.machine.checks import has_rows, load_warning, reported, rows_machine_name
-from validate.machine.measure.timing import duration_s, fraction
+from validate.machine.measure.duration import duration_s, fraction
 
 
 @command("run")

@@ -30,8 +30,8 @@ from validate.kinds.kind import Kind, MeasuredRow, MemoryFigure
 from validate.machine.checks import load_notes
 from validate.machine.describe.driver import BRANDS, Card, driver_part
 from validate.machine.describe.dumps.like import gpus_of, machines_of
+from validate.machine.measure.duration import duration_s
 from validate.machine.measure.host import slug
-from validate.machine.measure.timing import duration_s
 from validate.score.scoring import CALIBRATED_ON, Scoring, ScoringOptions
 from validate.tables.cells import figure
 from validate.tables.names import MAKERS, DeviceNames, builtin_names

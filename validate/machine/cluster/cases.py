@@ -20,7 +20,8 @@ from simulator.topology.load import topology_from_text
 from simulator.units import parse_quantity
 from simulator.workload import Collective
 from validate.machine.cluster.network import LinkShape
-from validate.machine.measure.timing import Interval, duration_s
+from validate.machine.measure.duration import duration_s
+from validate.machine.measure.timing import Interval
 from validate.tables.statistics import Errors, relative_error, summarise
 
 # A frame carries 1500 B: 20 of IP, 20 of TCP, 12 of TCP timestamps and 1448 of payload.  tc counts each frame with its

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from validate.machine.measure.timing import bucket_bytes, duration_s, fraction
+from validate.machine.measure.duration import bucket_bytes, duration_s, fraction
 
 _OF_CERTIFICATES = ("minutes", "asked")
 _OF_STEPS = ("batch", "precision", "parallel", "overlap")
@@ -38,12 +38,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--parallel", default="dp", metavar="HOW", help="dp: replicas; fsdp: shards; dp,fsdp; dp")
     parser.add_argument("--overlap", default="", metavar="bucket:SIZE", help="bytes of a bucket of gradients; 25 MiB")
     given = parser.parse_args(arguments)
-    if given.certificate:
-        return _certificate(parser, given)
-    budget_s, interval = _limits(parser, given)
     if sys.version_info < (3, 11):  # noqa: UP036  a copied folder has had no installer check the version
         sys.stderr.write(f"Python 3.11 or later is needed; this is {sys.version.split()[0]}\n")
         return 2
+    if given.certificate:
+        return _certificate(parser, given)
+    budget_s, interval = _limits(parser, given)
     try:
         from validate.machine.measure.case import short_line
         from validate.machine.measure.cases.steps import write_scaling
