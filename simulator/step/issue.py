@@ -21,7 +21,7 @@ from simulator.questions.options import StepOptions
 from simulator.records import replace
 from simulator.step.fusion import FusedLayers, run_groups
 from simulator.step.issued import called_compiled, captured_blocks, captured_whole, hooked
-from simulator.step.launch import NOTHING, DeviceWork, Launch, Part, collectives_of
+from simulator.step.launch import NOTHING, DeviceWork, Launch, LayerCollective, Part, collectives_of
 from simulator.step.lowering import NORM, TO_MASTER, UNSCALE, KernelRun, Lowering, Mix
 from simulator.step.megatron import (
     buffer_element_bytes,
@@ -46,6 +46,7 @@ from simulator.workload.operators import (
     Operator,
     Phase,
 )
+from simulator.workload.precision import ELEMENT_BYTES
 
 if TYPE_CHECKING:
     from simulator.step.megatron_passes import ExpertExtras
@@ -64,7 +65,7 @@ class _Issuer:
         self.runs: dict[tuple[Streaming, ...], DeviceWork] = {}
         self.passes: dict[tuple[KernelRun, Part], tuple[float, DeviceWork]] = {}
         self.updates: dict[int, tuple[float, DeviceWork]] = {}  # of single tensors, by their elements
-        self.looks: frozenset[str] = frozenset()
+        self.looks: Mapping[str, int] = {}
         self.extras: Mapping[tuple[str, str], ExpertExtras] = {}
         if self.is_megatron:
             from simulator.step.megatron_passes import looks_of, passes_of
@@ -143,6 +144,10 @@ class _Issuer:
         waits = forward and layer.name in self.looks
         for sent in collectives_of(operator, self.device, self.options, forward=forward):
             yield Launch(layer.name, part, host_s, NOTHING, waits, layer=layer.name, sent=sent, needs=needs)
+        if layer.name in self.looks and operator.axis == "ep" and not operator.flex:
+            name, size_bytes = f"{layer.name} (probabilities)", self.looks[layer.name] * ELEMENT_BYTES["fp32"]
+            sent = LayerCollective("ep", "all-to-all", size_bytes)
+            yield Launch(name, part, host_s, NOTHING, layer=layer.name, sent=sent, needs=needs)
 
     def priced(self, layer: Layer, phase: Phase) -> tuple[float, DeviceWork] | None:
         """Return the host seconds and the kernels of *layer* in *phase*; None if nothing runs."""
@@ -357,12 +362,14 @@ def _update(issuer: _Issuer, network: Network, options: StepOptions) -> Iterator
     # The gradient scaler checks that all gradients are finite before the optimiser may step, Megatron-LM their norm.
     looks = scales(options.precision) or sums_in_fp32(options)
     passes = [(name, issuer.streamed(name, "update", run)) for name, run in issuer.lowering.update()]
-    if has_buffer and passes:  # zeros before a step, and the mean of the ranks' sums
-        # zero_grad_buffer and start_grad_sync in megatron/core/distributed.  NCCL divides in its place with
+    if has_buffer and passes:  # zeros before a step, a norm that must be finite, and the mean of the ranks' sums
+        # zero_grad_buffer, check_grads, start_grad_sync in megatron/core/distributed.  NCCL divides in its place with
         # --ddp-average-in-collective, but for experts.
         n_bytes = n * buffer_element_bytes(options)
         zeroed, averaged = Streaming("fill", n, 0, n_bytes), Streaming("mul_scalar", n, n_bytes, n_bytes)
         yield replace(issuer.streamed("gradients zeroed", "update", KernelRun(zeroed)), over="all")
+        checked = KernelRun(Streaming("sum", n, n_bytes, 0))
+        yield replace(issuer.streamed("gradients checked", "update", checked), over="all")
         yield replace(issuer.streamed("gradients averaged", "update", KernelRun(averaged)), over="summed")
     yield from (issue for name, issue in passes if name in (UNSCALE, TO_MASTER, NORM))
     singly = (p for p in network.parameters if p.trained) if tensor_passes(options.optimizer) else ()

@@ -24,8 +24,9 @@ fused activation, as NVIDIA's recipes have them, the forward pass runs, and the 
 - the router (``router.py``): its choice of experts and the probabilities, in fp32 over all experts, with
   :data:`CHOOSING` passes; counts of tokens for the dispatcher with :data:`COUNTING` calls, which move next to nothing;
 - ``permute``: R rows written from T tokens, and ``unpermute``: T sums read from R rows;
-- with the all-to-all dispatcher, over several ranks that have several experts each: ``sort_chunks_by_idxs``, R rows
-  copied from the order of ranks to that of experts, and back after the experts;
+- with the all-to-all dispatcher, probabilities of all rows in an all-to-all of their own (``token_dispatch``), and
+  over ranks that have several experts each ``sort_chunks_by_idxs``, R rows copied from the order of ranks to that of
+  experts, and back after the experts;
 - for products in 8 or 4 bits: ``Fp8Padding``, R rows copied to aligned places, and back;
 - the activation with its gate and the router's probabilities, one kernel (``weighted_bias_swiglu_impl``,
   ``weighted_bias_quick_geglu_impl``, ``weighted_squared_relu_impl``), so nothing is weighed after the experts;
@@ -343,15 +344,16 @@ def _biased(n: int, rows: int, element: int) -> tuple[tuple[Streaming, ...], tup
     return forward, backward
 
 
-def looks_of(network: Network) -> frozenset[str]:
-    """Return the layers before which the host reads, and so waits for, the number of tokens of each expert.
+def looks_of(network: Network) -> dict[str, int]:
+    """Return the rows of experts by the layer before which the host reads, and so waits for, how many each expert has.
 
     Megatron-LM needs these numbers for the sizes of the all-to-all or, without one, for the sizes of the products.
     """
-    found: dict[str, str] = {}  # by block
+    found: dict[str, tuple[str, int]] = {}  # by block
     for layer in network.layers:
-        operator = layer.operator
-        is_sized = isinstance(operator, Exchange) or (isinstance(operator, GroupedLinear) and operator.experts > 1)
-        if layer.part == "experts" and is_sized:
-            found.setdefault(block_name(layer.name), layer.name)
-    return frozenset(found.values())
+        operator, block = layer.operator, block_name(layer.name)
+        rows = operator.rows if isinstance(operator, GroupedLinear) and operator.experts > 1 else 0
+        if layer.part == "experts" and (rows or isinstance(operator, Exchange)):
+            name, before = found.get(block, (layer.name, 0))
+            found[block] = name, before or rows
+    return dict(found.values())

@@ -197,7 +197,8 @@ class Gemm(Product):
     def further(cls, sizes: Mapping[str, float]) -> tuple[float, ...]:
         """Return the coordinates of the FLOPs, and of the powers of two that divide the sizes."""
         flop = sizes["m"] * sizes["n"] * sizes["k"] * sizes["batch"]
-        aligned = (apart * _aligned(sizes[name]) for name, apart in _ALIGNED_APART.items())
+        twos = {name: (int(size) & -int(size)).bit_length() - 1 for name, size in sizes.items()}
+        aligned = (apart * min(_ALIGNED, twos[name]) for name, apart in _ALIGNED_APART.items())
         return (_FLOP_APART * math.log2(flop), *aligned)
 
     def old_bytes(self, *, forward: bool, has_parameters: bool) -> float:
@@ -211,12 +212,6 @@ class Gemm(Product):
     def packed(self, precision: Precision, per_element: int) -> Self:
         """Return the product with a reduction that is so many times shorter."""
         return replace(self, precision=precision, k=-(-self.k // per_element))
-
-
-def _aligned(size: float) -> int:
-    """Return the exponent of the largest power of two that divides *size*, at most ``_ALIGNED``."""
-    whole = int(size)
-    return min(_ALIGNED, (whole & -whole).bit_length() - 1)
 
 
 _OF_TWO = ("add", "sub", "mul", "div", "where", "masked_fill")

@@ -74,14 +74,22 @@ def test_modules_of_transformer_engine_take_the_host_longer_but_not_their_calls_
 def test_the_update_waits_for_the_norm_and_calls_for_each_parameter() -> None:
     costs = host_costs(DEVICE)
     found = issued(QWEN, replace(MEGATRON, precision="master-bf16"), "ep=8")
-    zeroed, averaged, norm, adam, back = (issue for issue in found if issue.part == "update")
+    zeroed, checked, averaged, norm, adam, back = (issue for issue in found if issue.part == "update")
     assert [each.waits for each in (norm, adam, back)] == [False, True, False]
     n = divided(QWEN, parse_layout("ep=8").on(8)).trained_count
     assert [(each.over, each.work.costs[0].bytes) for each in (zeroed, averaged)] == [("all", 4 * n), ("summed", 8 * n)]
+    assert (checked.over, checked.work.costs[0].bytes) == ("all", 4 * n)
     assert (norm.work.costs[0].bytes, back.work.costs[0].bytes) == (4 * n, 6 * n)
     own = sum(len(layer.trained) for layer in QWEN.layers) + LAYERS * 2 * (EXPERTS // 8 - 1)
     besides_s = own * (costs.update_s + 6 * costs.bare_launch_s)
     assert adam.host_s == pytest.approx(besides_s + costs.forward_s, rel=0.05)
+
+
+def test_the_all_to_all_dispatcher_sends_probabilities_there_and_their_gradients_back() -> None:
+    for options, words, passes in ((MEGATRON, "ep=8", 2), (MEGATRON, "ep=8,flex", 0), (PYTORCH, "ep=8", 0)):
+        sent = [issue for issue in issued(QWEN, options, words) if "(probabilities)" in issue.name]
+        assert len(sent) == passes * LAYERS
+        assert all(issue.sent is not None and issue.sent.size_bytes == 4 * 4096 * 8 for issue in sent)
 
 
 @pytest.mark.parametrize("name", ["layers.0.experts_up", "layers.1.experts_down"])

@@ -43,6 +43,6 @@ def test_ranks_that_sum_no_gradients_average_none() -> None:
 
 def test_a_stage_zeroes_and_averages_its_gradients_once() -> None:
     names = list(updates("pp=2,dp=4,zero=1"))
-    assert names[0] == "gradients zeroed and gradients averaged"
+    assert names[0] == "gradients zeroed and gradients checked and gradients averaged"
     assert names[1].startswith("norm of gradients")
-    assert next(iter(updates("pp=2,tp=4"))) == "gradients zeroed"
+    assert next(iter(updates("pp=2,tp=4"))) == "gradients zeroed and gradients checked"

@@ -118,7 +118,8 @@ class KnownValues:
 
     def knows(self, tree: Any) -> bool:
         """Return whether the values of all tensors in *tree* are known."""
-        return all(self._is_known(tensor) for tensor in tensors_in(tree))
+        found = (tensor for tensor in tensors_in(tree) if tensor.device.type != "cpu")
+        return all(x in self._values and x.untyped_storage()._cdata not in self._changed for x in found)
 
     def compute(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Return the result of *func* on the CPU; the values of all its arguments must be known."""
@@ -158,10 +159,6 @@ class KnownValues:
                     for tensor in tensors_in(given):
                         storage = tensor.untyped_storage()
                         self._changed[storage._cdata] = storage
-
-    def _is_known(self, tensor: Any) -> bool:
-        unchanged = tensor in self._values and tensor.untyped_storage()._cdata not in self._changed
-        return tensor.device.type == "cpu" or unchanged
 
     def _value(self, leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
