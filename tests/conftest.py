@@ -12,16 +12,20 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.examples import PROFILE, few
+
 # In CI the same examples in every run, and no deadline: test machines are shared and slow.  The parent is named, since
 # the usual one is another where a variable such as CI is set: there hypothesis draws the same examples in every run.
 _USUAL = settings.get_profile("default")
 _ANY_SPEED = [HealthCheck.too_slow]
-settings.register_profile("ci", _USUAL, derandomize=True, deadline=None, suppress_health_check=_ANY_SPEED)
+settings.register_profile(
+    "ci", _USUAL, derandomize=True, deadline=None, suppress_health_check=_ANY_SPEED, max_examples=few(100)
+)
 settings.register_profile(
     "fresh", _USUAL, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True, database=None
 )
 settings.register_profile("dev", _USUAL, deadline=None, suppress_health_check=_ANY_SPEED)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+settings.load_profile(PROFILE)
 
 # As the commands do: Python's default frequency of garbage collection takes a good part of the time.
 gc.set_threshold(100_000, 20, 20)

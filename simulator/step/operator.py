@@ -67,8 +67,9 @@ def network_roofline_s(network: Network, options: StepOptions, device: Device) -
         asked += [(layer.operator, "fwd") for layer in network.layers]
     if options.mode in ("train", "backward"):
         asked += [(step.layer.operator, step.phase) for step in backward_steps(network)]
-    known: dict[tuple[Operator, Phase], list[float]] = {}  # blocks repeat
-    for operator, phase in dict.fromkeys(asked):
-        kernels = operator.kernels(phase, precision_of(options.precision, operator, device))
-        known[operator, phase] = [roofline_s(device, kernel) for kernel in kernels]
-    return sum(time_s for each in asked for time_s in known[each])
+    known: dict[tuple[int, Phase], list[float]] = {}  # by identity: blocks repeat
+    for operator, phase in asked:
+        if (id(operator), phase) not in known:
+            kernels = operator.kernels(phase, precision_of(options.precision, operator, device))
+            known[id(operator), phase] = [roofline_s(device, kernel) for kernel in kernels]
+    return sum(time_s for operator, phase in asked for time_s in known[id(operator), phase])

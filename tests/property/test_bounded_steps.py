@@ -14,6 +14,7 @@ from simulator.errors import InputError
 from simulator.network.compiling import compile_machine
 from simulator.topology.load import topology_from_text
 from tests.calls import at_most_calls
+from tests.examples import few
 
 STRATEGIES = ("gpu0", "sharded", "naive-ring", "ring", "multi-ring", "tree", "double-tree", "halving-doubling", "nccl")
 _MOST_CALLS = 2_000_000  # about a second
@@ -47,7 +48,7 @@ def topologies(draw: st.DrawFn) -> str:
     return f"schema_version: 1\nname: t\ndevices:\n{devices}links:\n{''.join(lines)}"
 
 
-@settings(max_examples=60)
+@settings(max_examples=few(60))
 @given(topologies(), st.sampled_from(STRATEGIES), st.sampled_from([0.0, 1.0, 4096.0, 1e9, 1e15]))
 def test_what_is_accepted_is_simulated_in_bounded_steps(text: str, strategy: str, size: float) -> None:
     try:

@@ -11,6 +11,7 @@ from simulator.errors import InputError
 from simulator.network.machine import Machine
 from simulator.results.result import Result
 from tests.asked import exchange_on
+from tests.examples import few
 from tests.machines import crossbar, machines
 
 _HELPED = ("cpu", "parameter-server")  # the CPU adds, so the GPUs send less
@@ -31,7 +32,7 @@ def port_Bps(machine: Machine, gpu: int, *, into: bool) -> float:  # noqa: N802 
     return sum(machine.capacity_Bps[r] for r in {link.resource for link in links})
 
 
-@settings(max_examples=60)
+@settings(max_examples=few(60))
 @given(st.data())
 def test_no_all_reduce_beats_the_cuts(data: st.DataObject) -> None:
     """Each GPU's data leaves it once and the sums enter it once; 2(n-1)S bytes are sent in all."""
@@ -56,7 +57,7 @@ def test_on_a_crossbar_the_bound_is_that_of_the_textbook(n: int, name: str) -> N
     assert result.busbw_Bps <= 50e9 * (1 + 1e-9)
 
 
-@settings(max_examples=40)
+@settings(max_examples=few(40))
 @given(st.data())
 def test_strategies_fold_without_a_difference(data: st.DataObject) -> None:
     machine = data.draw(machines(max_gpus=6))
@@ -67,7 +68,7 @@ def test_strategies_fold_without_a_difference(data: st.DataObject) -> None:
     assert [use.bytes for use in folded.links] == pytest.approx([use.bytes for use in stepped.links], rel=1e-9)
 
 
-@settings(max_examples=40)
+@settings(max_examples=few(40))
 @given(st.data())
 def test_bytes_into_a_switch_are_bytes_out_of_it(data: st.DataObject) -> None:
     machine = data.draw(machines())

@@ -10,6 +10,7 @@ from simulator.engine.executor import execute
 from simulator.network.machine import Machine
 from simulator.network.routing import Router
 from simulator.plan.plan import Flow, Plan, PlanBuilder, Work
+from tests.examples import few
 from tests.machines import machines
 
 
@@ -45,7 +46,7 @@ def plans(draw: st.DrawFn, machine: Machine) -> Plan:
     return builder.build()
 
 
-@settings(max_examples=50)
+@settings(max_examples=few(50))
 @given(st.data())
 def test_folded_equals_unfolded(data: st.DataObject) -> None:
     machine = data.draw(machines())
@@ -80,7 +81,7 @@ def disturbed_rounds(draw: st.DrawFn, machine: Machine) -> Plan:
     return builder.build()
 
 
-@settings(max_examples=50)
+@settings(max_examples=few(50))
 @given(st.data())
 def test_folded_rounds_wake_where_they_are(data: st.DataObject) -> None:
     machine = data.draw(machines(max_gpus=4))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from simulator.network.fairshare import fair_rates
 from tests.calls import at_most_calls
+from tests.examples import few
 
 INFINITE = float("inf")
 Loads = list[list[tuple[int, float]]]
@@ -54,7 +55,7 @@ def water_filling(loads: Loads, caps: list[float], capacities: list[float]) -> l
     return [rates[i] for i in range(len(loads))]
 
 
-@settings(max_examples=100)
+@settings(max_examples=few(100))
 @given(cases())
 def test_equals_exact_water_filling(case: Case) -> None:
     loads, caps, capacities = case
@@ -62,7 +63,7 @@ def test_equals_exact_water_filling(case: Case) -> None:
     assert fair_rates(loads, caps, capacities) == pytest.approx(expected, rel=1e-9)
 
 
-@settings(max_examples=80)
+@settings(max_examples=few(80))
 @given(cases())
 def test_no_capacity_and_no_cap_is_passed(case: Case) -> None:
     loads, caps, capacities = case
@@ -76,7 +77,7 @@ def test_no_capacity_and_no_cap_is_passed(case: Case) -> None:
         assert n_bytes <= capacity * (1 + 1e-9)
 
 
-@settings(max_examples=80)
+@settings(max_examples=few(80))
 @given(cases())
 def test_each_flow_has_a_bottleneck(case: Case) -> None:
     """Each flow is at its cap, or on a full resource on which no flow is faster."""

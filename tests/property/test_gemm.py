@@ -14,6 +14,7 @@ from simulator.devices.gpu.gemm import gemm_cost, product_time
 from simulator.devices.gpu.rates import PowerCosts, arithmetic_rate, sustained_clock
 from simulator.workload.kernels import Gemm
 from tests.devices import find_gpu
+from tests.examples import few
 
 POWER = DEFAULT(PowerCosts)
 
@@ -25,7 +26,7 @@ gpus = st.sampled_from(GPUS)
 
 
 @given(gpus, sizes, sizes, sizes, st.integers(1, 300), layouts)
-@settings(max_examples=300)
+@settings(max_examples=few(300))
 def test_no_product_beats_the_peak_at_the_sustained_clock(
     gpu: Gpu, m: int, n: int, k: int, batch: int, layout: str
 ) -> None:
@@ -37,21 +38,21 @@ def test_no_product_beats_the_peak_at_the_sustained_clock(
 
 
 @given(gpus, sizes, sizes, sizes, layouts)
-@settings(max_examples=200)
+@settings(max_examples=few(200))
 def test_twice_the_depth_takes_longer(gpu: Gpu, m: int, n: int, k: int, layout: str) -> None:
     once, twice = (product_time(gpu, Gemm(m, n, depth, "fp32", layout=layout)).time_s for depth in (k, 2 * k))
     assert twice >= once * (1.0 - 1e-9)
 
 
 @given(gpus, sizes, sizes, st.integers(64, 4096))
-@settings(max_examples=200)
+@settings(max_examples=few(200))
 def test_four_times_the_rows_take_no_less(gpu: Gpu, m: int, n: int, k: int) -> None:
     few, many = (product_time(gpu, Gemm(rows, n, k, "fp32")).time_s for rows in (m, 4 * m))
     assert many >= 0.99 * few
 
 
 @given(gpus, st.integers(1, 64), sizes, sizes)
-@settings(max_examples=100)
+@settings(max_examples=few(100))
 def test_more_memory_bandwidth_never_slows(gpu: Gpu, m: int, n: int, k: int) -> None:
     faster = replace(gpu, memory_bandwidth_Bps=2.0 * gpu.memory_bandwidth_Bps)
     slow, fast = (product_time(g, Gemm(m, n, k, "fp32")).time_s for g in (gpu, faster))

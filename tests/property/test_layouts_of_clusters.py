@@ -18,6 +18,7 @@ from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.training.roles import alone_s_of
+from tests.examples import few
 
 SESSION = Session()
 A100 = Where("dgx-a100-40gb", 2)
@@ -56,7 +57,7 @@ def test_a_group_over_two_nodes_never_beats_its_physical_cut(inside: int, size: 
 
 
 @given(st.floats(1e5, 1e9))
-@settings(max_examples=10)
+@settings(max_examples=few(10))
 def test_an_all_to_all_is_not_an_all_gather(size: float) -> None:
     gpus = tuple(range(16))
     each = {c: exchange_s(size, gpus=gpus, strategy="nccl", collective=c) for c in ("all-to-all", "all-gather")}
@@ -122,7 +123,7 @@ def test_no_layout_beats_what_its_devices_could_do_that_wait_for_nothing(layout:
 
 
 @given(LAYOUTS, st.sampled_from([2, 4]))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=few(10), deadline=None)
 def test_groups_spread_over_nodes_are_never_faster_within_layers(layout: Layout, tp: int) -> None:
     near = replace(layout, tp=tp, pp=1, cp=1, zero=0)
     forward = replace(OPTIONS, mode="forward", **NO_UPDATE)

@@ -21,6 +21,7 @@ from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.layout import parse_layout
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Neighbour, SlowLink, Where
+from tests.examples import few
 from tests.machines import machines
 from tests.property.test_engine import disturbed_rounds
 
@@ -77,7 +78,7 @@ def passing(draw: st.DataObject, where: Where, whole_s: float) -> Where:
     return Where(where.topology, where.nodes, where.fabric, (*where.slow_links, *more), where.neighbours)
 
 
-@settings(max_examples=100)
+@settings(max_examples=few(100))
 @given(st.data())
 def test_rounds_perturbed_at_any_moment(data: st.DataObject) -> None:
     machine = data.draw(machines(max_gpus=4))
@@ -133,7 +134,7 @@ def test_a_flow_that_ends_as_its_link_fails_has_ended() -> None:
     assert rounds(1.6e9, 3.2e9, 5, *outage(0.5, 1.0)) == pytest.approx([1.1 + 0.2] * 2, rel=1e-9)
 
 
-@settings(max_examples=60)
+@settings(max_examples=few(60))
 @given(st.data())
 def test_collectives(data: st.DataObject) -> None:
     where = data.draw(st.sampled_from([*SINGLE, *SEVERAL]).flatmap(troubled))
@@ -158,7 +159,7 @@ def test_collectives(data: st.DataObject) -> None:
 LAYOUTS = ("dp", "fsdp", "zero=2", "tp=2,dp", "pp=2,dp", "pp=2,tp=2,dp")
 
 
-@settings(max_examples=30, phases=[Phase.explicit, Phase.generate])  # shrinking would take minutes
+@settings(max_examples=few(30), phases=[Phase.explicit, Phase.generate])  # shrinking would take minutes
 @given(st.data())
 def test_steps_and_pipelines(data: st.DataObject) -> None:
     """Ranks that do the same are simulated once; stragglers, and ranks that exchanges load more, have other roles."""
@@ -187,7 +188,7 @@ def test_steps_and_pipelines(data: st.DataObject) -> None:
     assert folded == pytest.approx(stepped, rel=1e-9)
 
 
-@settings(max_examples=12, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=few(12), phases=[Phase.explicit, Phase.generate])
 @given(st.data())
 def test_steps_through_servers(data: st.DataObject) -> None:
     """Nodes that hold servers are rarely simulated as one, because their keys differ; all others are.

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator import records
+from tests.examples import few
 
 VALUES = st.one_of(st.integers(-2, 2), st.sampled_from(["", "x"]), st.just(float("nan")), st.tuples(st.booleans()))
 NAMES = ("alpha", "beta", "gamma", "delta")
@@ -126,7 +127,7 @@ def same(first: Any, second: Any) -> bool:
     return repr(first) == repr(second)  # in which NaN equals NaN
 
 
-@settings(max_examples=400)
+@settings(max_examples=few(400))
 @given(CLASSES, st.lists(VALUES, max_size=5), st.dictionaries(st.sampled_from([*NAMES, "last", "omega"]), VALUES))
 def test_classes_do_what_those_of_the_standard_library_do(
     said: dict[str, Any], values: list[Any], named: dict[str, Any]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.search import Budget, pack
 from simulator.collectives.search.rings import FoundRing, find_rings
+from tests.examples import few
 from tests.machines import meshed
 
 Counts = dict[tuple[int, int], int]
@@ -84,7 +85,7 @@ def check_valid(n: int, counts: Counts, rings: list[FoundRing], *, both: bool) -
         assert hops == Counter({frozenset((b, a) for a, b in ring): times for ring, times in hops.items()})
 
 
-@settings(max_examples=150)
+@settings(max_examples=few(150))
 @given(meshes(max_gpus=5), st.booleans())
 def test_as_many_rings_as_brute_force_finds(mesh: tuple[int, Counts], both: bool) -> None:
     n, counts = mesh
@@ -102,7 +103,7 @@ def test_as_many_rings_as_brute_force_finds(mesh: tuple[int, Counts], both: bool
     assert len(rings) == best * (2 if both and n > 2 else 1)
 
 
-@settings(max_examples=60)
+@settings(max_examples=few(60))
 @given(meshes(max_gpus=8))
 def test_rings_of_larger_meshes_fit(mesh: tuple[int, Counts]) -> None:
     n, counts = mesh

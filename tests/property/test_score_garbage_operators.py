@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.errors import InputError
+from tests.examples import few
 from validate.kinds import COPIES, LAUNCH, MEMORY, OPERATORS, STEPS, STORAGE
 from validate.score.report import Predictions, ScoredTable, scores_document, scores_for, scores_report
 from validate.score.scoring import Scoring, ScoringOptions
@@ -79,7 +80,7 @@ def test_one_odd_cell_of_an_operator(op, column, cell):
     assert scored is None or len(scored) < 3 or scored[0].predicted_s == scored[2].predicted_s
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=few(30))
 @given(column=st.sampled_from(sorted(GOOD["training"])), cell=st.sampled_from(NUMBERS))
 def test_one_odd_cell_of_a_step(column, cell):
     check(STEPS, [GOOD["training"], {**GOOD["training"], column: cell}])

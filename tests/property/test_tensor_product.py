@@ -15,6 +15,7 @@ from simulator.step.lowering import padded
 from simulator.workload.kernels import Gemm
 from simulator.workload.precision import ELEMENT_BYTES
 from tests.devices import find_gpu
+from tests.examples import few
 
 _NAMES = ("a100-sxm4-80gb", "a40", "l4", "l40s", "h100-pcie", "h100-sxm5-80gb", "h200-sxm", "b200")
 GPUS = [find_gpu(name) for name in _NAMES]
@@ -25,7 +26,7 @@ precisions = st.sampled_from(("bf16", "fp16", "tf32"))
 
 
 @given(gpus, precisions, sizes, sizes, sizes, st.integers(1, 300))
-@settings(max_examples=300)
+@settings(max_examples=few(300))
 def test_no_product_beats_the_peak_at_the_highest_clock_or_the_memory(
     gpu: Gpu, precision: str, m: int, n: int, k: int, batch: int
 ) -> None:
@@ -41,7 +42,7 @@ def test_no_product_beats_the_peak_at_the_highest_clock_or_the_memory(
 
 
 @given(gpus, precisions, whole, whole, whole)
-@settings(max_examples=200)
+@settings(max_examples=few(200))
 def test_more_work_takes_no_less(gpu: Gpu, precision: str, m: int, n: int, k: int) -> None:
     once = tensor_product_time(gpu, Gemm(m, n, k, precision)).time_s  # type: ignore[arg-type]
     for more in (Gemm(4 * m, n, k, precision), Gemm(m, 4 * n, k, precision), Gemm(m, n, 4 * k, precision)):  # type: ignore[arg-type]
@@ -49,7 +50,7 @@ def test_more_work_takes_no_less(gpu: Gpu, precision: str, m: int, n: int, k: in
 
 
 @given(gpus, st.integers(1, 64), sizes, sizes)
-@settings(max_examples=100)
+@settings(max_examples=few(100))
 def test_more_memory_bandwidth_never_slows(gpu: Gpu, m: int, n: int, k: int) -> None:
     faster = replace(gpu, memory_bandwidth_Bps=2.0 * gpu.memory_bandwidth_Bps)
     slow, fast = (tensor_product_time(g, Gemm(m, n, k, "bf16")).time_s for g in (gpu, faster))
@@ -57,7 +58,7 @@ def test_more_memory_bandwidth_never_slows(gpu: Gpu, m: int, n: int, k: int) -> 
 
 
 @given(gpus, sizes, sizes, sizes)
-@settings(max_examples=100)
+@settings(max_examples=few(100))
 def test_operands_in_caches_never_slow(gpu: Gpu, m: int, n: int, k: int) -> None:
     cold = cold_device(gpu)
     assert isinstance(cold, Gpu)
@@ -66,7 +67,7 @@ def test_operands_in_caches_never_slow(gpu: Gpu, m: int, n: int, k: int) -> None
 
 
 @given(gpus, st.sampled_from(("NN", "NT", "TN", "TT")), whole, whole, whole, st.integers(0, 7))
-@settings(max_examples=200)
+@settings(max_examples=few(200))
 def test_smaller_pieces_never_bring_operands_faster(gpu: Gpu, layout: str, m: int, n: int, k: int, less: int) -> None:
     aligned = Gemm(m, n, k, "bf16", layout=layout)  # type: ignore[arg-type]
     unaligned = replace(aligned, n=n - less) if n > 64 else aligned
@@ -78,7 +79,7 @@ def test_smaller_pieces_never_bring_operands_faster(gpu: Gpu, layout: str, m: in
 
 
 @given(gpus, precisions, st.sampled_from(("NN", "NT", "TN", "TT")), sizes, sizes, sizes, st.integers(1, 50))
-@settings(max_examples=200)
+@settings(max_examples=few(200))
 def test_compilers_pad_rows_to_whole_16_bytes_and_never_to_their_loss(
     gpu: Gpu, precision: str, layout: str, m: int, n: int, k: int, batch: int
 ) -> None:

@@ -12,6 +12,7 @@ from simulator.topology.catalogue import find_topology
 from simulator.topology.load import topology_from_text
 from simulator.topology.yaml_source import parse_yaml
 from tests.calls import at_most_calls
+from tests.examples import few
 from tests.topology_mistakes import HEAD, link
 
 _P3 = find_topology("p3.16xlarge")[0].read_text(encoding="utf-8")
@@ -65,7 +66,7 @@ def check_refused_or_read(text: str) -> None:
             assert str(fault).isprintable()
 
 
-@settings(max_examples=300)
+@settings(max_examples=few(300))
 @given(st.data())
 def test_a_good_file_with_bad_places(data: st.DataObject) -> None:
     text = _P3
@@ -78,7 +79,7 @@ def test_a_good_file_with_bad_places(data: st.DataObject) -> None:
     check_refused_or_read(text)
 
 
-@settings(max_examples=300)
+@settings(max_examples=few(300))
 @given(
     st.lists(_SNIPPETS, max_size=12), st.sampled_from(["{}", HEAD + "{}", HEAD + "devices:\n  gpu0: {}\n", link("{}")])
 )
@@ -118,7 +119,7 @@ _JSON = st.recursive(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=few(300))
 @given(
     st.fixed_dictionaries(
         {},

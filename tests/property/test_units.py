@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.units import _DIMENSIONS, _UNITS, format_bandwidth, format_duration, format_size, in_si, parse_quantity
+from tests.examples import few
 
 _REGISTRY = pint.UnitRegistry(non_int_type=Decimal, cache_folder=None)
 _REGISTRY.define("FLOP = []")
@@ -64,7 +65,7 @@ def test_one_of_each_unit_is_what_pint_says(dimension: str, unit: str) -> None:
     assert parse_quantity(f"1 {unit}", dimension) == float(by_pint(unit, dimension))
 
 
-@settings(max_examples=500)
+@settings(max_examples=few(500))
 @given(
     st.sampled_from(_SPELLINGS),
     st.decimals(min_value=0, max_value=10**9, allow_nan=False, allow_infinity=False, places=6),
@@ -104,7 +105,7 @@ def test_units_of_one_dimension_are_no_units_of_another(spelling: tuple[str, str
                 parse_quantity(f"{number} {unit}", other)
 
 
-@settings(max_examples=400)
+@settings(max_examples=few(400))
 @given(st.text(max_size=40), st.sampled_from(list(_UNITS)))
 def test_any_text_is_a_number_or_refused_in_one_line(text: str, dimension: str) -> None:
     try:

@@ -11,6 +11,7 @@ from simulator.engine.executor import alone, execute
 from simulator.engine.timeline import Timeline
 from simulator.network.routing import Router
 from simulator.plan.plan import Flow, Fragment, Perturbation, Plan, PlanBuilder, Resource, Work
+from tests.examples import few
 from tests.machines import crossbar
 
 MACHINE = crossbar(4, bandwidth="10 GB/s")
@@ -81,7 +82,7 @@ def test_computing_beside_communication_slows_both_and_no_work_is_lost() -> None
 
 
 @given(st.floats(0.1, 5.0), st.floats(0.05, 1.0), st.floats(0.05, 1.0))
-@settings(max_examples=60)
+@settings(max_examples=few(60))
 def test_neither_is_starved_and_work_is_conserved(kernel_s: float, kernel_share: float, channels: float) -> None:
     communicating_s, computing_s = beside(kernel_s, kernel_share, channels)
     slowest = max(1.0, kernel_share + channels)
@@ -148,7 +149,7 @@ def test_what_follows_the_disturbed_costs_no_events_where_nothing_slows_it() -> 
 
 
 @given(st.data())
-@settings(max_examples=60)
+@settings(max_examples=few(60))
 def test_leaving_out_loads_that_meet_nothing_changes_nothing(data: st.DataObject) -> None:
     """Works of a few streams, each after any earlier ones."""
     builder = PlanBuilder()

@@ -21,6 +21,7 @@ from simulator.plan.alike import Pairs
 from simulator.plan.flow import Region
 from simulator.plan.plan import Flow, Perturbation, Plan
 from simulator.workload import Collective
+from tests.examples import few
 from tests.fat_trees import FatTree
 from tests.machines import machine_from
 
@@ -95,7 +96,7 @@ def test_of_equal_machines(
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=few(25))
 @given(
     hosts=st.lists(st.integers(1, 4), min_size=2, max_size=4),
     rates=st.lists(st.sampled_from([1, 2, 10]), min_size=4, max_size=4),

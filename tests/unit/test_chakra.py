@@ -141,12 +141,13 @@ def test_copies_and_computations_without_durations_take_the_machines_rates(tmp_p
     assert result.streams["gpu0/compute"].busy_s == pytest.approx(done / 125e12)  # a V100's data sheet
 
 
+FOUR = {"workload": "gpt2", "sizes": ["layers=4"]}
 STEPS = {
     "data parallel": {"workload": "resnet50", "topology": MACHINE, "batch": 32},
     "one GPU": {"workload": "lenet", "topology": "p3.2xlarge", "batch": 32},
     "pipeline": {"workload": "gpt2", "topology": "dgx-h100", "batch": 1, "parallel": "pp=4", "micro_batches": 8},
-    "shards": {"workload": "gpt2", "topology": "dgx-h100", "batch": 1, "parallel": "fsdp", "micro_batches": 2},
-    "tensors": {"workload": "gpt2", "topology": "dgx-h100", "batch": 1, "parallel": "tp=2,cp=2"},
+    "shards": FOUR | {"topology": "dgx-h100", "batch": 1, "parallel": "fsdp", "micro_batches": 2},
+    "tensors": FOUR | {"topology": "dgx-h100", "batch": 1, "parallel": "tp=2,cp=2"},
 }
 
 

@@ -22,6 +22,7 @@ from simulator.workload.network import Layer, Network
 from simulator.workload.operators import Conv2d, Convolution, Elementwise
 from simulator.workload.zoo.registry import build_network
 from tests.devices import find_gpu
+from tests.examples import few
 from validate.kinds import STEPS
 from validate.tables.names import RowNames
 from validate.tables.table import read_table
@@ -54,7 +55,7 @@ def network_of(shapes: list[Conv2d], others: int = 0) -> Network:
 
 
 @example([Conv2d(4, 1, 128, 7, 7, 1, 1), Conv2d(4, 2, 1, 7, 7, 3, 3, 1, 1, 1, 1)], False)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=few(60), deadline=None)
 @given(st.lists(convolutions, min_size=1, max_size=4), st.booleans())
 def test_the_rules_are_those_of_inductor(shapes: list[Conv2d], is_inference: bool) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")

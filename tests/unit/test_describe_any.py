@@ -8,6 +8,7 @@ from simulator.network.compiling import compile_machine
 from simulator.network.routing import Router
 from simulator.topology.load import topology_from_text
 from simulator.topology.parts import CpuPart
+from tests.examples import few
 from validate.cli.describe import draft_of
 from validate.machine.describe.driver import Card
 from validate.machine.describe.processor import CacheFacts, Processor
@@ -60,7 +61,7 @@ def matrices(draw, count: int) -> str:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=few(60))
 @given(data=st.data(), processor=processors, boards=st.lists(cards, max_size=5), alike=st.booleans())
 def test_a_draft_is_a_machine(data, processor, boards, alike) -> None:
     if alike:

@@ -16,6 +16,7 @@ from simulator.questions.where import Where
 from simulator.questions.words import parse_question
 from simulator.topology.load import topology_from_text
 from simulator.topology.parts import StoragePart
+from tests.examples import few
 
 MACHINE = """
 schema_version: 1
@@ -115,7 +116,7 @@ def test_what_memory_holds_takes_a_call_and_a_copy(session) -> None:
     assert seconds(session, "read_sequential,1B,cached,threads=2") < small.time_s
 
 
-@settings(max_examples=20)
+@settings(max_examples=few(20))
 @given(st.integers(1, 20), st.integers(1, 12), st.sampled_from([4096.0, 65536.0, 1e6]), st.booleans())
 def test_the_engine_serves_requests_as_the_closed_form_says(slots, threads, block, turns) -> None:
     figures = "rpm: 7200, seek: 4 ms" if turns else "read_latency: 100 us"

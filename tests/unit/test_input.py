@@ -26,6 +26,7 @@ from simulator.questions.input_file import InputFile, data_sets, parse_input
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.results.input import step_ends
+from tests.examples import few
 from tests.machines import machine_from, ring_machine
 
 pytestmark = pytest.mark.usefixtures("answered_once")
@@ -114,7 +115,7 @@ def test_a_loop_that_waits_for_each_step_adds_its_own_time(machine: Machine) -> 
     assert period_s(machine, load, 0.01, steps_under_way=2, **more) == pytest.approx(0.01)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=few(25), deadline=None)
 @given(
     read_s=st.floats(0.0, 0.05),
     core_s=st.floats(0.001, 0.05),

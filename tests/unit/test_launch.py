@@ -20,6 +20,7 @@ from simulator.launch.arguments import NOT_MODELLED, is_timeless
 from simulator.launch.launch import LaunchLine, read_launch
 from simulator.launch.shell import commands_of
 from simulator.workload.find import find_network
+from tests.examples import few
 
 GPT3 = (
     "torchrun --nnodes 64 --nproc-per-node 8 pretrain_gpt.py --tensor-model-parallel-size 8 "
@@ -355,7 +356,7 @@ def test_flash_attention_is_asked_for_in_layers_of_older_checkouts_alone(
 _VALUES = st.text(alphabet="ab1 #$'\"\\-=", max_size=6)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=few(150), deadline=None)
 @given(values=st.lists(_VALUES, min_size=1, max_size=5))
 def test_quoted_words_are_those_that_shlex_reads(values: list[str]) -> None:
     line = shlex.join(["run", *values])

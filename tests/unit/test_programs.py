@@ -21,6 +21,7 @@ from simulator.results.program import ProgramResult
 from simulator.results.trace import program_trace
 from simulator.step.operator import operator_s
 from simulator.workload.operators import MatMul
+from tests.examples import few
 
 SESSION = Session()
 HEAD = "schema_version: 1\n"
@@ -71,7 +72,7 @@ def recurrence(count: int, body: list[tuple[float, float]], depth: int) -> tuple
     return host * 1e-6, done[-1] * 1e-6
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=few(40), deadline=None)
 @given(
     body=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=4),
     depth=st.sampled_from([0, 1, 2, 7, 64, 1024]),
@@ -98,7 +99,7 @@ def test_a_million_operators_are_a_few_activities(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=14, deadline=None)
+@settings(max_examples=few(14), deadline=None)
 @given(st.data())
 def test_loops_that_pass_at_once_are_those_that_are_written_out(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

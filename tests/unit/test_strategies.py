@@ -17,6 +17,7 @@ from simulator.errors import InputError
 from simulator.network.machine import Machine
 from simulator.workload import COLLECTIVES
 from tests.asked import exchange_on, request_of
+from tests.examples import few
 from tests.machines import crossbar, machine_from, machines, ring_machine
 
 pytestmark = pytest.mark.slow
@@ -351,7 +352,7 @@ def test_registered_names_are_those_of_the_strategies():
 # -- any machine ------------------------------------------------------------------
 
 
-@settings(max_examples=30)
+@settings(max_examples=few(30))
 @given(machines(max_gpus=6), st.sampled_from([s for s in OWN if s not in ("hierarchical",)]), st.floats(1, 1e8))
 def test_any_machine(machine, strategy, size):
     """Every strategy that fits moves at least what it must, in a finite time, and more bytes take no less."""

@@ -135,7 +135,8 @@ class PlacedProduct:
             spread_s = count * tile.rows * tile.columns * 2.0 * self.k / (tile.sm_flops_per_s * self.sm_count)
             if best is not None and spread_s > best[0]:
                 continue
-            filling = {max(1, min(most, waves * self.sm_count // count)) for waves in _WAVES if splits}
+            room = splits and most > 1 and _WAVES[-1] * self.sm_count >= 2 * count
+            filling = {max(1, min(most, waves * self.sm_count // count)) for waves in _WAVES} if room else ()
             for parts in {1, *filling}:
                 way = way_of(tile, parts)
                 if best is None or way[0] < best[0]:

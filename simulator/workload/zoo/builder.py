@@ -44,6 +44,7 @@ class NetworkBuilder:
         self.name, self.training = name, training
         self.layers: list[Layer] = []
         self.elements: list[int] = []
+        self.operators: dict[ops.Operator, ops.Operator] = {}  # equal ones are one, which compares at once
         self.frozen = self.constant_norms = False
         self.of_part: Part | None = None
         self.shared = "", ""
@@ -112,6 +113,7 @@ class Tensor:
         if net.frozen:
             parameters = tuple(replace(p, trained=False) for p in parameters)
         read = self.number, *(x.number for x in also)
+        operator = net.operators.setdefault(operator, operator)
         net.layers.append(Layer(name, operator, read, found.number, parameters, in_place, net.of_part, split))
         return found
 
