@@ -190,7 +190,6 @@ def _ratio(other: RankedLayout, first: RankedLayout) -> Ratio:
 
 
 def _next(commands: Sequence[str], style: Style) -> list[str]:
-    """Return the command of the fastest layout, and those of the others shown."""
     lines = next_lines("run the fastest", style, commands[0])
     if commands[1:]:
         lines += [

@@ -25,7 +25,6 @@ from simulator.questions.checks import WITHOUT_NCCL, in_ways, refuse_all
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Software
 from simulator.records import replace
-from simulator.results import WORDS
 from simulator.results.bottleneck import LinkUse
 from simulator.results.columns import bandwidth_column, duration_column, percent, shortened_ring, size_column
 from simulator.results.confidence import BAND_HEAD
@@ -146,7 +145,6 @@ def answer_exchanges(written: CommandOptions, session: Session) -> Answers:
 
 
 def _remarks(results: Sequence[Result], payload: Payload, unfit: Mapping[str, str], style: Style) -> list[str]:
-    """Return what a sweep's table leaves out, or what to ask instead about a single GPU."""
     if payload.is_sweep:
         return _unfit_lines(unfit, style)
     network = "resnet50" if payload.text.startswith(("bytes:", "sweep:")) else payload.text
@@ -210,7 +208,6 @@ def _comparison(results: Sequence[Result], style: Style) -> list[str]:
 
 
 def _measured(result: Result, style: Style) -> list[str]:
-    """Return what to do next: measure *result* on the machine."""
     command, _, more = result.confidence.narrowed.partition(" (")
     slowed = result.asked is not None and result.asked.where.slow_links
     kinds = {link.kind for link in result.timeline.machine.links}
@@ -224,7 +221,7 @@ def _reached(results: Sequence[Result], style: Style) -> list[str]:
     result, *others = results
     if others or not result.sync_time_s or result.bottleneck is None:
         return []
-    return style.wrap(f"{_bus_words(result)}, limited by {_limit_words(result)}", "bold", hang=2)
+    return style.wrap(f"{_bus_words(result)}, limited by {_limit_words(result, result.bottleneck)}", "bold", hang=2)
 
 
 def _bus_words(result: Result) -> str:
@@ -237,16 +234,10 @@ def _bus_words(result: Result) -> str:
     return f"{most}{bus} busbw ({BAND_HEAD} {' to '.join(bandwidth_column(rates))}; {algorithm})"
 
 
-def _limit_words(result: Result) -> str:
-    """Return the link that limits *result*, and its use."""
-    use = result.bottleneck
-    if use is None:
-        return "nothing"
-    link = result.timeline.machine.link(use.name)
-    kind = use.name if link is None else WORDS["links"].get(link.kind, link.kind)
+def _limit_words(result: Result, use: LinkUse) -> str:
     reached = float(str(result.facts.get("bound_share", 0.0)))
     most = ", about the most that NCCL reaches" * (reached > 0 and use.utilisation > _NEAR * reached)
-    return f"{kind}, at {percent(use.utilisation)} of its rate{most}"
+    return f"{result.limiting_kind}, at {percent(use.utilisation)} of its rate{most}"
 
 
 def _sweep(
@@ -316,27 +307,24 @@ def _sweep_verdict(one: Sequence[Result], style: Style) -> list[str]:
     first, last = one[0], one[-1]
     if not last.sync_time_s or first.bottleneck is None or last.bottleneck is None:
         return []
-    said = f"at {format_size(last.size_bytes)}: {_bus_words(last)}, limited by {_limit_words(last)}"
+    said = f"at {format_size(last.size_bytes)}: {_bus_words(last)}, limited by {_limit_words(last, last.bottleneck)}"
     if first.bottleneck.utilisation < last.bottleneck.utilisation / 2:
         said += f"; at {format_size(first.size_bytes)} by latency, {format_duration(first.sync_time_s)}"
     return [*style.wrap(said, "bold", hang=2), ""]
 
 
 def _sweep_trust(by_size: Sequence[Sequence[Result]]) -> str:
-    """Return how sure the time of the largest size is, where anything is known of that."""
     best = best_of(by_size[-1])
     said = best.confidence.brief
     return f"trust in the time of {format_size(best.size_bytes)}: {said}" if said else ""
 
 
 def _unfit_lines(unfit: Mapping[str, str], style: Style) -> list[str]:
-    """Return one line for each strategy that does not fit, with the reason."""
     told = (f"{name} does not fit: {reason}" for name, reason in unfit.items())
     return [line for text in told for line in style.wrap(text, "dim", hang=2)]
 
 
 def _detail(result: Result, style: Style) -> list[str]:
-    """Return the rings, the links in use and the notes of one *result*."""
     alike = Counter(result.rings)
     channels = int(str(result.facts.get("channels", 0))) // (len(result.rings) or 1)
     each = f", {channels} channels each" * (channels > 1)
@@ -351,7 +339,6 @@ def _detail(result: Result, style: Style) -> list[str]:
 
 
 def _links(result: Result, style: Style) -> list[str]:
-    """Return the links by use, equally used ones on one line."""
     alike: dict[tuple[float, float], list[LinkUse]] = {}
     for use in result.links:
         if use.bytes > 0:

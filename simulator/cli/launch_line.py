@@ -124,7 +124,6 @@ def _place_visible(written: CommandOptions, launch: LaunchLine, own: int | None)
 
 
 def _check_named(written: CommandOptions, launch: LaunchLine) -> None:
-    """Raise InputError if neither the options nor the line name the network, or the line names no batch."""
     if written.workload is None and "workload" not in launch.options:
         why = f"no network is known by the name in {one_line(launch.unknown, 80)}" if launch.unknown else _NO_NETWORK
         unread = f", and {few(launch.files)} is not read" if launch.files and not launch.unknown else ""
@@ -161,7 +160,6 @@ def _settings_notes(asked: CommandOptions, launch: LaunchLine) -> list[str]:
 
 
 def _length_notes(written: CommandOptions, launch: LaunchLine) -> list[str]:
-    """Return a note if neither the options nor the line say how long the network's sequences are."""
     name = written.workload or str(launch.options.get("workload"))
     if written.seq_len is not None or "seq_len" in launch.options or name.endswith((".json", ".yaml")):
         return []

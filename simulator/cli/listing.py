@@ -35,7 +35,6 @@ _ONE = {"machines": "built-in machine", "networks": "network of the zoo", "parts
 
 
 def _asked(find: Callable[..., Answers]) -> Callable[..., Asked]:
-    """Return the command that lists what *find* returns for its words and options."""
 
     def ask(*, words: Sequence[str] | None, json: bool, **given: Any) -> Asked:
         return Asked(CommandOptions(json=json), lambda _: find(words or (), **given))
@@ -93,7 +92,6 @@ def list_networks(words: Sequence[str], *, sample: str | None) -> Answers:
 
 
 def _network_words(name: str) -> str:
-    """Return a short description of the network *name*; "" if there is none."""
     for pattern, words in own_data("simulator.workload.zoo", "words.yaml").items():
         if match := re.match(pattern, name):
             sizes = [size.upper() if re.search(r"\d[bmt]$|^xl$", size) else size for size in match.groups()]
@@ -122,7 +120,6 @@ def list_strategies(words: Sequence[str]) -> Answers:
 
 
 def _machine(name: str, path: Path) -> Entry:
-    """Return the entry of the built-in machine *name*, counted over all its nodes."""
     topology = load_topology(name)
     times = dict(topology.runs)
     counts: dict[str, Counter[str]] = {"gpu": Counter(), "cpu": Counter(), "nic": Counter()}
@@ -141,7 +138,6 @@ def _machine(name: str, path: Path) -> Entry:
 
 
 def _part(path: Path) -> Entry:
-    """Return the entry of the part in the file at *path*, its figures in SI units."""
     part = load_part(path.stem)
     assert part is not None
     words = {"description", "aliases", "source", "sources", "kind"}
@@ -155,7 +151,6 @@ def _part(path: Path) -> Entry:
 
 
 def _part_lines(entry: Entry, style: Style) -> list[str]:
-    """Return the figures of a part as its file writes them, each with its source."""
     lines = style.wrap(f"{entry['name']}: {entry['description']}", "bold")
     lines += style.wrap(f"  {'aliases'.ljust(_LABEL)} {', '.join(entry['aliases'])}") if entry["aliases"] else []
     for label, text, source in part_figures(entry["name"]):
@@ -165,7 +160,6 @@ def _part_lines(entry: Entry, style: Style) -> list[str]:
 
 
 def _with_words(title: str, entries: Sequence[Entry], words: Sequence[str]) -> list[Entry]:
-    """Return the *entries* that have all *words*; raises InputError, with the nearest name, if there are none."""
     found = [entry for entry in entries if all(_joined(word) in _joined(_searched(entry)) for word in words)]
     if found:
         return found
@@ -203,7 +197,6 @@ def _cell(value: Any) -> str:
 
 
 def _lines(rows: Sequence[Sequence[str]], style: Style) -> list[str]:
-    """Return *rows*, one a line where these fit."""
     lines = row_lines(rows, [False] * len(rows[0]))
     if style.width is None or max(map(len, lines)) <= style.width:
         return lines

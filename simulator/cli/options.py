@@ -232,7 +232,6 @@ def quantity_of(name: str, text: str, kind: str, said: str = "", *, positive: bo
 
 
 def _amount(name: str, text: str) -> float:
-    """Return the number that *text* is, with a letter for thousands to trillions."""
     match = _AMOUNT.fullmatch(text.strip())
     number = float(match[1]) * _TIMES[match[2]] if match else 0.0
     if not 1.0 <= number <= _MOST_AMOUNT:
@@ -278,7 +277,6 @@ def _neighbour(word: str) -> Neighbour:
 
 
 def _staleness(text: str) -> int | None:
-    """Return the number of steps that a worker may be ahead, or None if it never waits; raises InputError."""
     if text.strip().lower() == _ASYNC:
         return None
     try:
@@ -294,7 +292,6 @@ def parse_divide(text: str) -> dict[str, Any]:
 
 
 def _lost(text: str) -> tuple[str, float]:
-    """Return the server that fails and the seconds after the start of a step; raises InputError."""
     name, sign, time = text.strip().rpartition("@")
     if not sign or not name:
         raise refused("lost", "write for example node4.cpu0@100ms", one_line(text, 60))
@@ -302,7 +299,6 @@ def _lost(text: str) -> tuple[str, float]:
 
 
 def _slowed(name: str, example: str, word: str) -> tuple[str, float]:
-    """Return the name and the factor in ``gpu3:1.5x``; raises InputError."""
     match = re.fullmatch(r"(.+):\s*(\d{1,6}(?:\.\d{1,9})?)\s*x", word.strip(), re.ASCII | re.IGNORECASE)
     if match is None:
         raise refused(name, f"write for example {example}", one_line(word, 60))
@@ -310,7 +306,6 @@ def _slowed(name: str, example: str, word: str) -> tuple[str, float]:
 
 
 def _listed(name: str, read: Callable[[str], Any], example: str, *, repeats: bool = True) -> Callable[[str], Any]:
-    """Return a reader of what *read* reads in each word; several may be alike if it *repeats*."""
     return lambda text: tuple(parse_list(name, text, read, example, repeats=repeats))
 
 

@@ -120,7 +120,6 @@ class Asked:
 
 
 def _page(found: Answers, command: str, notes: Sequence[str]) -> str:
-    """Return what is *found* for the question that *command* asks, and *notes*, as a page with the figures' sources."""
     from reports.page import Page, page_of
     from simulator.cli.table import Collected
 

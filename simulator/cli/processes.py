@@ -136,7 +136,6 @@ def _read(line: str) -> Any:
 
 
 def _sum(key: object, found: object) -> int:
-    """Return the checksum of an entry, which protects its figures against changes."""
     return zlib.crc32(json.dumps([key, found]).encode())
 
 

@@ -132,7 +132,6 @@ def _verdict(run: Run) -> str:
 
 
 def _next(run: Run) -> str:
-    """Return what to do next: count failures, or let training go on while checkpoints are written."""
     if not run.question.fails:
         return "--mtbf 3h, for example, to count failures, checkpoints and restarts"
     stops = run.cycle.shares["checkpoints"]
@@ -142,7 +141,6 @@ def _next(run: Run) -> str:
 
 
 def _step_of(written: CommandOptions) -> CommandOptions:
-    """Return *written* without what the run reads instead of its step."""
     return replace(written, mtbf=None, checkpoint_every=None, checkpoint_time=None, restart_time=None)
 
 

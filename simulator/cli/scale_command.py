@@ -99,7 +99,6 @@ def parse_counts(option: str, text: str | None) -> list[int]:
 
 
 def _next(curve: Curve, written: CommandOptions, name: str, style: Style) -> list[str]:
-    """Return what to do next: ask what helps where the curve bends, or for more devices."""
     results, knee = curve.results, curve.knee
     if knee is None:
         last, whose = results[-1], "nodes"
@@ -178,6 +177,5 @@ def _verdict(curve: Curve) -> str:
 
 
 def _size(result: TrainingResult) -> str:
-    """Return the number of devices of *result*, where there are several nodes with that of these."""
     nodes = len(result.timeline.machine.hosts_of(result.timeline.machine.gpus))
     return f"{counted(nodes, 'node')} ({counted(result.device_count, 'GPU')})"

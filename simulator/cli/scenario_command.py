@@ -81,7 +81,6 @@ def ask_scenario(**given: Any) -> Asked:
 
 
 def _check(answers: Sequence[ScenarioAnswer]) -> None:
-    """Raise SimulationError for *answers* that miss what is expected."""
     missed = [
         f"{each.asked.name} ({value_words(each.value, each.asked.unit)}, {expected_words(each)})"
         for each in answers
@@ -167,13 +166,11 @@ def draws_run(scenario: Scenario) -> bool:
 
 
 def _may_fail(scenario: Scenario, run: ScenarioRun) -> bool:
-    """Whether an answer asks about the exit of *run*."""
     paths = (path for asked in scenario.answers for path in asked.value.paths)
     return any(path.run == run.name and path.steps and path.steps[0] in _READS_STATUS for path in paths)
 
 
 def _reads_advice(scenario: Scenario, run: ScenarioRun) -> bool:
-    """Whether an answer asks what advice makes of *run*, or of another run with the same words."""
     names = {other.name for other in scenario.runs if other.arguments == run.arguments}
     expected = [asked.expected for asked in scenario.answers if asked.expected is not None]
     read = [*(asked.value for asked in scenario.answers), *(end for each in expected for end in (each.low, each.high))]
@@ -182,7 +179,6 @@ def _reads_advice(scenario: Scenario, run: ScenarioRun) -> bool:
 
 
 def _copy(scenario: Scenario, folder: str) -> list[str]:
-    """Copy the files of *scenario* into *folder*, and say so; raises InputError if one exists or cannot be written."""
     source, target = scenario.path.parent, Path(folder)
     files = [Path(scenario.path.name), *needed_files(scenario)]
     try:
@@ -283,7 +279,6 @@ def error_words(answer: ScenarioAnswer) -> str:
 
 
 def _table(answers: Sequence[ScenarioAnswer], style: Style) -> list[str]:
-    """Return the table; names and words are wrapped if it is too wide."""
     cells = [("answer", "predicted", "expected", "", "error")]
     for answer in answers:
         kind = answer.asked.expected.kind if answer.asked.expected is not None else ""
@@ -305,7 +300,6 @@ def _broken(text: str, width: int) -> list[str]:
 
 
 def _sources(answers: Sequence[ScenarioAnswer], style: Style) -> list[str]:
-    """Return a line for each source, with the answers that cite it."""
     cited = [(each.asked.name, each.asked.expected) for each in answers if each.asked.expected is not None]
     found = _grouped([(f"{of.kind}: {of.source}", name) for name, of in cited if not of.is_plain])
     lines = (text if len(found) == 1 else f"{text} ({', '.join(names)})" for text, names in found)

@@ -60,7 +60,6 @@ def answer_singles(written: CommandOptions, session: Session) -> Answers:
 
 
 def _asked(written: CommandOptions, session: Session) -> tuple[Session, list[tuple[int | None, list[Single]]]]:
-    """Return the session, and the questions about all machines for each size of a sweep."""
     machines = find_machines(written, session)
     session = with_calibration(written, session, machines)
     threads = None if written.threads is None else parse_count("threads", written.threads)
@@ -123,7 +122,6 @@ def single_lines(found: Sequence[SingleResult], style: Style) -> list[str]:
 
 
 def _clock(result: SingleResult, found: Sequence[SingleResult], style: Style) -> list[str]:
-    """Return what an operator takes in a long run, where its board holds less than in one call."""
     if not (sustained_s := result.account.get("sustained_s")):
         return []
     more = sustained_s / result.account["kernels_s"] - 1.0
@@ -161,7 +159,6 @@ def _bound(result: SingleResult) -> str:
 
 
 def _why(found: Sequence[SingleResult], style: Style) -> list[str]:
-    """Return the reasons, each with the name of its machine if there are several."""
     lines: list[str] = []
     for result in found:
         if result.answer is not None and result.answer.why:

@@ -21,12 +21,13 @@ from simulator.questions.options import SamplesOption
 from simulator.records import replace
 from simulator.results.columns import duration_column, percent, rate_words
 from simulator.results.confidence import BAND_HEAD
+from simulator.results.headline import lacks
 from simulator.results.rates import Rates, rates_of, tflops_words
 from simulator.results.result import Result, best_of, grouped, name_among, way_among
 from simulator.results.step_view import MODE_WORDS, device_words, limit_words, precision_words
 from simulator.results.training import TrainingResult, steps_document
 from simulator.spelling import mention
-from simulator.units import format_duration, format_size
+from simulator.units import format_duration
 
 
 def answer_steps(written: CommandOptions, session: Session) -> Answers:
@@ -107,31 +108,13 @@ def check_fits(named: Mapping[str, TrainingResult]) -> None:
     """Raise SimulationError if no result fits in memory, as if it had been asked for alone; the keys name each."""
     if any(result.fits for result in named.values()):
         return
-    if len(named) == 1:
-        raise SimulationError(_out_of_memory(*named.values()))
+    said = "; ".join(f"{name} {lack}" for name, result in named.items() for lack in lacks(result))
+    for result in named.values() if len(named) == 1 else ():
+        said = f"{result.step.workload} at batch {result.question.batch} {'; '.join(lacks(result))}"
+        changes = " or ".join(remedy.change for remedy in result.remedies)
+        said += f"; what would fit: {changes}" if changes else ""
     if named:
-        words = "; ".join(f"{name} lacks {_lacks(result)}" for name, result in named.items())
-        raise SimulationError(f"out of memory: {words}")
-
-
-def _lacks(result: TrainingResult) -> str:
-    need, run = result.tightest.need, result.offload
-    if run is not None and need.fits:
-        return f"{format_size(run.host_missing_bytes, 3)} of {format_size(run.host_bytes, 3)} on the host"
-    return f"{format_size(need.missing_bytes, 3)} of {format_size(need.total_bytes, 3)}"
-
-
-def _out_of_memory(result: TrainingResult) -> str:
-    each, run, where, more = result.tightest.need, result.offload, f", {result.tightest.part}", ""
-    sizes = each.total_bytes, each.available_bytes, each.missing_bytes
-    if run is not None and each.fits:
-        where, sizes = " on the host, which", (run.host_bytes, run.host_available_bytes, run.host_missing_bytes)
-    elif run is not None and not run.fits:
-        more = f"; the host lacks {format_size(run.host_missing_bytes, 3)} of {format_size(run.host_bytes, 3)} too"
-    needs, has, lacks = (format_size(n_bytes, 3) for n_bytes in sizes)
-    text = f"out of memory: {result.step.workload} at batch {result.question.batch} needs {needs}{where} has {has},"
-    changes = " or ".join(remedy.change for remedy in result.remedies)
-    return f"{text} {lacks} over{more}" + (f"; what would fit: {changes}" if changes else "")
+        raise SimulationError(f"out of memory: {said}")
 
 
 def _next(found: Sequence[TrainingResult], written: CommandOptions, style: Style) -> list[str]:
@@ -170,7 +153,14 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
     named = len({result.machine for result in ordered}) > 1
     found = list(dict.fromkeys(precision_words(result.step) for result in results))
     formats = found[0] if len(found) == 1 else "fp32, convolutions in TF32 where faster"
-    how = [_batch_words(ordered), *how_words(first, formats), f"ranked by {step.sample}/s", *_baseline_words(ordered)]
+    tokens = {result.tokens // result.samples for result in ordered} - {0}
+    each = f" x {counted(tokens.pop(), 'token')}" if len(tokens) == 1 else ""
+    how = [
+        f"{_batch_words(ordered)}{each}",
+        *how_words(first, formats),
+        f"ranked by {step.sample}/s",
+        *_baseline_words(ordered),
+    ]
     where = "" if named else f"{_devices(first)}: "
     title = f"{where}{MODE_WORDS[step.options.mode]} of {step.workload} ({parameter_words(step)}), {', '.join(how)}"
     of = f"{way_among(first, ordered)} on {first.machine}" if named else way_among(first, ordered)
@@ -264,7 +254,6 @@ def _baseline_words(results: Sequence[TrainingResult]) -> list[str]:
 
 
 def _batch_words(results: Sequence[TrainingResult]) -> str:
-    """Return the samples of a step of all *results*: of a device, a replica or all devices, where these are equal."""
     shares = {result.samples / result.device_count for result in results}
     if (
         len(shares) == 1

@@ -117,14 +117,12 @@ def _ways(written: CommandOptions) -> list[StepQuestion]:
 
 
 def _layouts(written: Sequence[str]) -> list[Layout]:
-    """Return the layouts of every ``--parallel``, without repetitions; raises InputError."""
     lists = (text.split(",") if "=" not in text else [text] for text in written or ("dp",))  # dp,fsdp has no degree
     words = [word.strip() for several in lists for word in several]
     return list(dict.fromkeys(read_all(*(partial(parse_layout, word) for word in words))))
 
 
 def _micro_batch(written: CommandOptions) -> int | None:
-    """Return the samples of a micro-batch, or None if not given; raises InputError."""
     if written.micro_batch is None:
         return None
     whole = mention("global_batch")
@@ -146,7 +144,6 @@ def _options(written: CommandOptions) -> StepOptions:
 
 
 def _recomputed(written: CommandOptions) -> dict[str, Any]:
-    """Return how activations are recomputed, and which parts of blocks; raises InputError."""
     ways = {
         "recompute": (written.recompute, "full"),
         "recompute_attention": (written.recompute_attention, "selective"),
@@ -164,7 +161,6 @@ def _recomputed(written: CommandOptions) -> dict[str, Any]:
 
 
 def _checkpoints(written: CommandOptions) -> CheckpointQuestion | None:
-    """Return the question about failures and checkpoints, or None; raises InputError."""
     if written.mtbf is not None:
         return CheckpointQuestion(**fields_of(written, CheckpointQuestion))
     others = ("every_steps", "write_s", "restart_s")
@@ -176,7 +172,6 @@ def _checkpoints(written: CommandOptions) -> CheckpointQuestion | None:
 def _questions(
     written: CommandOptions, session: Session, machines: Sequence[Where], ways: Sequence[StepQuestion]
 ) -> list[StepQuestion]:
-    """Return the questions for each machine: one per way, or a single one if one device runs alone."""
     found: list[StepQuestion] = []
     how = None if written.accumulate is None else parse_choice("accumulation", written.accumulate, ACCUMULATIONS)
     for where in machines:
@@ -260,7 +255,6 @@ def _as_said(written: CommandOptions, fault: Fault) -> Fault:
 
 
 def _gpus(written: CommandOptions, machine: Machine) -> tuple[int, ...] | None:
-    """Return the participating GPUs, or None for a named device or a machine without GPUs."""
     if written.device is not None:
         return None
     if not machine.gpus:
@@ -295,7 +289,6 @@ def _shared_out(written: CommandOptions, way: StepQuestion, count: int) -> StepQ
 
 
 def _overlap(text: str) -> float:
-    """Return the bytes of a bucket, or 0 without overlap; raises InputError."""
     if text == "none":
         return 0.0
     name, _, size = text.partition(":")
@@ -305,7 +298,6 @@ def _overlap(text: str) -> float:
 
 
 def _sizes(written: CommandOptions) -> dict[str, int | str]:
-    """Return the sizes of the network from ``--seq-len``, ``--image`` and ``--set``; raises InputError."""
     options = {"sequence_length": "seq_len", "image": "image"}
     said = {name: option for name, option in options.items() if getattr(written, option) is not None}
     found: dict[str, int | str] = {n: parse_count(o, getattr(written, o), _COUNT) for n, o in said.items()}

@@ -61,8 +61,8 @@ def step_lines(result: TrainingResult, style: Style, *, full: bool = False) -> l
 
     *full*: also time by stream, kernel and layer, and memory by use.
     """
-    most = None if full else _SHOWN_CHANGES if result.changed is None else 1
-    remedies, better = result.remedies[: most and most + 1], result.alternatives[:most]
+    most = None if full else _SHOWN_CHANGES if result.changed is None else 0
+    remedies, better = result.remedies[: most if most is None else _SHOWN_CHANGES + 1], result.alternatives[:most]
     facts = fact_lines((fact for fact in step_view(result) if full or not fact.detail), style)
     shares = [["divided so that all finish together", "part", "samples"]]
     shares += [[name, part, f"{samples:,}"] for name, part, samples in result.shares]
@@ -94,7 +94,6 @@ def step_lines(result: TrainingResult, style: Style, *, full: bool = False) -> l
 
 
 def _next(result: TrainingResult) -> str:
-    """Return what to do next: an option, with what it gives; or the one that says more."""
     run, need, layout = result.input, result.tightest.need, result.question.layout
     more = "-v says what takes time and memory, and how to tighten the band"
     if result.remedies and result.remedies[0].change.startswith("--"):
@@ -196,7 +195,6 @@ def parameter_words(step: StepResult) -> str:
 
 
 def _account(result: TrainingResult, style: Style) -> list[str]:
-    """Return the parts of the step's time, in rows that add up to it, and the waiting times of each stream."""
     whole_s = result.step_time_s or 1.0
     rows = [["why so long", "time", "share"]]
     rows += [[SHARE_WORDS[name], format_duration(s), percent(s / whole_s)] for name, s in time_shares(result).items()]
@@ -208,7 +206,6 @@ def _account(result: TrainingResult, style: Style) -> list[str]:
 
 
 def _kinds(result: StepResult, style: Style) -> list[str]:
-    """Return the time of each kind of kernel."""
     rows = [["where the time goes", "time", "share", "kernels", "bound by"]]
     for kind in result.kinds:
         times = {"compute": kind.compute_s, "memory": kind.memory_s, "latency": kind.latency_s}
@@ -220,7 +217,6 @@ def _kinds(result: StepResult, style: Style) -> list[str]:
 
 
 def _layers(result: StepResult, style: Style) -> list[str]:
-    """Return the slowest layers, with those of repeated blocks combined on one line."""
     alike: dict[str, list[LayerTime]] = {}
     for layer in result.layers:
         alike.setdefault(in_any_block(layer.name), []).append(layer)
@@ -273,7 +269,6 @@ def remedy_lines(remedies: Sequence[Remedy], result: TrainingResult, style: Styl
 
 
 def _servers(run: ServerRun, style: Style) -> list[str]:
-    """Return the stages of a step, and the pace of each node."""
     whole_s = run.period_s or 1.0
     rows = [["through servers", "at work", "share of a step"]]
     rows += [[stage, format_duration(seconds), percent(seconds / whole_s)] for stage, seconds in run.stages_s.items()]
@@ -290,7 +285,6 @@ def _servers(run: ServerRun, style: Style) -> list[str]:
 
 
 def _checkpoints(found: Checkpoints, style: Style) -> list[str]:
-    """Return the cost of failures and checkpoints, and the best interval."""
     title = f"a checkpoint every {counted(found.every_steps, 'step')}, a failure every {format_duration(found.mtbf_s)}"
     rows = [
         ["", "", ""],
@@ -307,7 +301,6 @@ def _checkpoints(found: Checkpoints, style: Style) -> list[str]:
 
 
 def _input(run: InputRun, samples: int, sample: str, style: Style) -> list[str]:
-    """Return the lines about the input of *run*, with *samples* per step."""
     asked = run.asked
     where = " and ".join(dict.fromkeys(run.disks)) if run.disks else "memory"
     name = "" if asked.name == "input" else f"{asked.name} "
@@ -326,8 +319,9 @@ def _input(run: InputRun, samples: int, sample: str, style: Style) -> list[str]:
     facts = [Fact("devices", idle if run.is_slower else "are fed in time")]
     if run.is_slower:
         none = "none of the input's own; another disk, or a host with more cores"
-        cure = none if run.cure is None else f"{run.cure.change}: {rate(run.cure.step_time_s)}"
-        facts += [Fact("bound by", INPUT_WORDS[run.bound]), Fact("cheapest fix", cure)]
+        facts.append(
+            Fact("cheapest fix", none if run.cure is None else f"{run.cure.change}: {rate(run.cure.step_time_s)}")
+        )
     facts += _epochs(run) if run.epoch_steps else []
     has = f" of {format_size(run.memory_bytes, 3)}" if isfinite(run.memory_bytes) else ""
     kept = f", {format_size(run.kept_bytes, 3)} of the set" if run.kept_bytes else ""

@@ -99,7 +99,6 @@ def _check_some_fit(asked: Sequence[CommandOptions], rows: Sequence[Row]) -> Non
 
 
 def _least_unfit(rows: Sequence[Row]) -> Row | None:
-    """Return the row that needs the least memory, if no row of *rows* fits."""
     steps = [row for row in rows if row["fits"] is not None]
     if not steps or any(row["fits"] for row in steps):
         return None
@@ -107,7 +106,6 @@ def _least_unfit(rows: Sequence[Row]) -> Row | None:
 
 
 def _varied(written: CommandOptions, over: Sequence[str]) -> dict[str, list[str]]:
-    """Return the values of each option of *over*; raises InputError for an option that is said twice."""
     if not over:
         raise InputError("--over is needed, once for each option that varies, for example --over batch=1,2,4")
     varied: dict[str, list[str]] = {}
@@ -122,7 +120,6 @@ def _varied(written: CommandOptions, over: Sequence[str]) -> dict[str, list[str]
 
 
 def _parsed(text: str) -> tuple[str, list[str]]:
-    """Return the option and values in ``batch=1,2,4``; values with commas are separated by semicolons."""
     word, found, values = text.partition("=")
     name = _names().get(word.strip().lstrip("-").replace("_", "-"))
     if not found or name is None:
@@ -139,7 +136,6 @@ def _parsed(text: str) -> tuple[str, list[str]]:
 
 @cache
 def _names() -> Mapping[str, str]:
-    """Return the options that may vary, by their spelling."""
     return {word_of(name)[2:]: name for name, each in OPTIONS.items() if each.group not in ("Output", "Launch line")}
 
 
@@ -155,7 +151,6 @@ def points(written: CommandOptions, varied: Mapping[str, Sequence[object]]) -> l
 
 
 def _as_given(name: str, value: object) -> object:
-    """Return *value* of the option *name* as the command line gives it; raises InputError for no switch."""
     default = OPTIONS[name].default
     if isinstance(default, bool):
         switches = {"yes": True, "true": True, "no": False, "false": False}
@@ -176,7 +171,6 @@ def _rows(
     progress: Progress,
     door: Door = "command",
 ) -> Iterator[Row]:
-    """Yield a row for each of *asked*, found by *runner* if not *kept*."""
     named = [shell_command(point) for point in asked]
     left = [i for i, name in enumerate(named) if name not in kept.found]
     together = [left[i : i + _TOGETHER] for i in range(0, len(left), _TOGETHER)]
@@ -292,7 +286,6 @@ def _samples(row: Row) -> int:
 
 
 def _memory_head(rooms: set[float]) -> str:
-    """Return the heading of the column of memory, with the *rooms* that devices have if it is one."""
     return f"memory of {format_capacity(*rooms)}" if len(rooms) == 1 and isfinite(*rooms) else "memory"
 
 
@@ -301,7 +294,6 @@ def _bound(row: Row) -> str:
 
 
 def _common(rows: Sequence[Row]) -> str:
-    """Return the options that all questions of *rows* have in common, after a colon."""
     said = [re.findall(r"--\S+(?: (?!--)\S+)*", row["question"]) for row in rows]
     both = [words for words in said[0] if all(words in each for each in said) and not words.startswith("--jobs")]
     return f"; {' '.join(both)}" if both else ""
@@ -355,7 +347,6 @@ def _place(over: Sequence[str], row: Row) -> str:
 
 
 def _refused_lines(over: Sequence[str], rows: Sequence[Row], style: Style) -> list[str]:
-    """Return why each of *rows* that has no answer has none, each cause once."""
     causes: dict[str, list[str]] = {}
     for row in rows:
         if row["error"]:

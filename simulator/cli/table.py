@@ -250,7 +250,12 @@ def loss_lines(changed: ChangeEffect | None, style: Style, *, full: bool = True)
     """Return a table of the time and its parts as described and changed; not *full*: parts of 5 % of the loss."""
     if changed is None or changed.without_s is None or not (changed.losses_s() or changed.others):
         return []
-    times = [*changed.losses_s(0.0 if full else _MATTERS), ("all", changed.without_s, changed.time_s)]
+    times = changed.losses_s(0.0 if full else _MATTERS)
+    before_s, after_s = changed.without_s, changed.time_s
+    if times and not full:
+        rest = before_s - sum(part[1] for part in times), after_s - sum(part[2] for part in times)
+        times.append(("other parts", *rest))
+    times.append(("all", before_s, after_s))
     rows = [(name, *map(format_duration, (before_s, after_s, after_s - before_s))) for name, before_s, after_s in times]
     rows += [(*other, "") for other in changed.others]
-    return ["", *table_of([("lost to", "as described", "changed", "lost"), *rows], (False, True, True, True), style)]
+    return ["", *table_of([("lost to", "baseline", "changed", "lost"), *rows], (False, True, True, True), style)]

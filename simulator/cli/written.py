@@ -101,7 +101,6 @@ def with_options(known: Mapping[str, Option], *names: str, **said: str | Option)
 
 
 def _parameter(name: str, said: Option) -> inspect.Parameter:
-    """Return the parameter by which Typer reads the option *name*."""
 
     def complete(incomplete: str) -> list[str]:
         from simulator.cli.complete import completed

@@ -228,7 +228,6 @@ def _plain(parameter: Any, process: Callable[[Any, Any], Any], context: Any, val
 
 
 def _options(command: Any) -> dict[str, Any]:
-    """Return the parameters of *command* by each spelling of their options."""
     return {name: p for p in command.params for name in [*p.opts, *p.secondary_opts] if name.startswith("-")}
 
 
@@ -246,7 +245,6 @@ def _refuse_repeats(command: Any, given: list[str]) -> None:
 
 
 def _by_words(program: str, commands: Iterable[Any]) -> dict[str, Any]:
-    """Return *commands*, of groups those within, by the words that run them."""
     found: dict[str, Any] = {}
     for command in commands:
         within = getattr(command, "commands", {})
@@ -255,7 +253,6 @@ def _by_words(program: str, commands: Iterable[Any]) -> dict[str, Any]:
 
 
 def _no_option(error: BaseException, command: Any, commands: Mapping[str, Any]) -> str:
-    """Return what to say of an option that *command* lacks, but perhaps not the others of *commands*."""
     name = str(getattr(error, "option_name", ""))
     shown = one_line(name, 60)
     if where := _having(name, commands):
@@ -273,13 +270,11 @@ def _no_option(error: BaseException, command: Any, commands: Mapping[str, Any]) 
 
 
 def _having(option: str, commands: Mapping[str, Any]) -> str:
-    """Return in words which of *commands* have *option*; empty if none."""
     having = [words for words, command in commands.items() if option in _options(command)]
     return few(having, 3) if len(having) > 3 else " and ".join(filter(None, [", ".join(having[:-1]), *having[-1:]]))
 
 
 def _usage_words(error: BaseException, command: Any, commands: Sequence[str]) -> str:
-    """Return the text of *error*, one of Click's, in our words."""
     kind, message = type(error).__name__, str(getattr(error, "message", error))
     arguments = [p.metavar or p.name for p in command.params if p.param_type_name == "argument"]
     if kind == "BadOptionUsage":

@@ -134,7 +134,6 @@ def _as_switch(name: str, usual: Mapping[str, Any]) -> str:
 
 @cache
 def _usual(cls: type) -> dict[str, Any]:
-    """Return the defaults of the fields of *cls* that have one."""
     return {field.name: field.default for field in fields(cls) if field.default is not MISSING}
 
 

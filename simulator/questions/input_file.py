@@ -36,7 +36,6 @@ _YES = {"yes": True, "no": False, "true": True, "false": False}
 
 
 def _pixels(value: object) -> object:
-    """Return the pixels of ``469x387``."""
     found = _PIXELS.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         raise ValueError("width and height, for example 469x387")
@@ -48,7 +47,6 @@ def _whole(value: object) -> object:
 
 
 def _names(value: object) -> object:
-    """Return the names that ``nvme[0-3]`` or ``ssd0+ssd1`` stands for."""
     return tuple(n for word in value.split("+") for n in expand(word.strip())) if isinstance(value, str) else value
 
 
@@ -118,7 +116,6 @@ def parse_input(text: str) -> InputQuestion:
 
 
 def _named(first: str) -> tuple[str, dict[str, Any]]:
-    """Return the name of the data set or file *first*, and its keys; raises InputError."""
     if first.endswith((".yaml", ".yml")):
         source = read_yaml(Path(first), one_line(first, 1000), needs=_NEEDS)
         validate(source, InputFile)
@@ -132,7 +129,6 @@ def _named(first: str) -> tuple[str, dict[str, Any]]:
 
 
 def _of_words(words: list[str]) -> dict[str, str]:
-    """Return the keys and values of *words*; raises InputError."""
     said: dict[str, str] = {}
     for word in words:
         key, equals, value = (part.strip() for part in word.partition("="))

@@ -91,7 +91,6 @@ def _item(field: Field[Any], value: object) -> str:
 
 
 def _read(cls: type[Single], items: list[str], kind: str) -> dict[str, Any]:
-    """Return the values of the fields of *cls* in *items*; raises ValueError."""
     operator: type[Any] | None = None
     found: dict[str, Any] = {}
     inner: dict[str, Any] = {}
@@ -120,7 +119,6 @@ def _read(cls: type[Single], items: list[str], kind: str) -> dict[str, Any]:
 
 
 def _field(cls: type[Any], operator: type[Any] | None, name: str, value: str) -> tuple[Field[Any], type[Any]]:
-    """Return the field of an item, and the class that has it: *cls* or *operator*; raises ValueError."""
     known = {
         _name(field.name): (field, owner)
         for owner in ([cls] if operator is None else [cls, operator])
@@ -188,7 +186,6 @@ def _check_complete(cls: type[Any], values: Mapping[str, Any], what: str) -> Non
 
 
 def _choices(hint: Any) -> tuple[str, ...]:
-    """Return the words that a field accepts; empty if it accepts any value."""
     if get_origin(hint) is Literal:
         return tuple(get_args(hint))
     return tuple(choice for part in get_args(hint) for choice in _choices(part))

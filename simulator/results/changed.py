@@ -11,6 +11,7 @@ from simulator.results import Fact
 from simulator.units import format_bandwidth, format_duration
 
 Q = TypeVar("Q")
+_NEARLY = 0.9  # of a loss: all of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +53,11 @@ class ChangeEffect:
         return f"{line}{f' instead of {without}' if self.delay_s is not None else f'{takes}, as without that'}"
 
     def _cause(self) -> str:
-        """Return what most of the loss is, or what limits the time instead; empty where neither is known."""
         lost_s = self.time_s - (self.without_s or 0.0)
         for name, without_s, with_s in self.losses_s()[:1]:
-            if (with_s - without_s) / lost_s > 0:
-                which, lost = "gain" if lost_s < 0 else "loss", format_duration(abs(with_s - without_s), 3)
-                return f"; the largest part of the {which}: {name}, {lost}"
+            if (share := (with_s - without_s) / lost_s) > 0:
+                most = "nearly all" if share > _NEARLY else f"{100 * share:.0f} %"
+                return f"; {most} of the {'gain' if lost_s < 0 else 'loss'}: {name}"
         return "".join(f"; {name}: {instead} instead of {without}" for name, without, instead in self.others[:1])
 
 

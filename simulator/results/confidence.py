@@ -69,10 +69,7 @@ class Confidence:
     @property
     def why(self) -> str:
         """The width of the band, the rows and sources behind it, and how to tighten it; empty without a band."""
-        if (found := self.estimate) is None:
-            return ""
-        text = f"{_widths(found)}; {self.brief.partition('; ')[2]}"
-        return f"{text}; to tighten it: {self.narrowed}" if self.narrowed else text
+        return f"{self.brief}; to tighten it: {self.narrowed}" if self.brief and self.narrowed else self.brief
 
     @property
     def brief(self) -> str:
@@ -125,18 +122,7 @@ def _class_words(name: str) -> str:
     return f"errors of {' '.join(of)}"
 
 
-def _widths(found: Estimate) -> str:
-    """Return the ends of the band relative to the prediction, in words."""
-    below, above = math.expm1(found.low), math.expm1(found.high)
-    if below < 0.0 < above < -2.0 * below and -below < 2.0 * above:
-        return f"band of {50 * (above - below):.0f} % either way"
-    low, high = (f"{abs(100 * end):.0f} % {'above' if end > 0.0 else 'below'}" for end in (below, above))
-    aside = "" if below < 0.0 < above else f": measured {'slower' if below >= 0.0 else 'faster'} than predicted"
-    return f"band from {low} to {high} this time{aside}"
-
-
 def _known(facts: AnswerFacts, state: State) -> str:
-    """Return in a few words whether this device or machine was measured."""
     if state == "outside":
         return "partly outside all measurements"
     of = "machine" if facts.changed or facts.kind in ("collective", "host") else "device"
@@ -267,7 +253,6 @@ def _words(question: StepQuestion, device: str) -> Iterator[str]:
 
 
 def _said(**options: object) -> Iterator[str]:
-    """Yield each of *options* that is said, as the command line spells it."""
     for name, value in options.items():
         if value is not None and value is not False:
             yield spelt(mention(name, value), "command")

@@ -139,7 +139,6 @@ def by_part(
 
 
 def _exchanged(timeline: Timeline, prefix: str = "") -> list[tuple[int, float]]:
-    """Return the (count, total bytes) of each exchange on the streams that start with *prefix*."""
     return [
         (times, times * task.about.size_bytes)
         for task, times in zip(timeline.plan.tasks, run_counts(timeline), strict=True)

@@ -9,7 +9,7 @@ from simulator.results.columns import percent, rate_words, three_digits
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.input import InputRun
 from simulator.results.rates import rates_of, tflops_words
-from simulator.results.step_confidence import UNSURE, fits_by_band, memory_band, step_confidence
+from simulator.results.step_confidence import UNSURE, fits_by_band, memory_band, memory_band_words, step_confidence
 from simulator.results.step_view import INPUT_WORDS, MODE_WORDS, TIGHT, has_baseline, limit_words, link_kind
 from simulator.results.training_run import TrainingRun
 from simulator.step.memory import MemoryNeed
@@ -25,20 +25,19 @@ def answer_lines(result: TrainingRun) -> list[str]:
     if not result.fits:
         return [f"{trained_words(result)} does not fit: {lack}" for lack in lacks(result)]
     if result.input is not None and result.input.is_slower:
-        return [_input_words(result, result.input), _fit_words(result)]
-    need, whole_s = result.tightest.need, result.step_time_s
-    if result.changed is not None or not whole_s:
-        return list(filter(None, [_fit_words(result)]))
+        return [_input_words(result, result.input), *_fit_words(result)]
+    need, fits = result.tightest.need, _fit_words(result)
+    if result.changed is not None or not result.step_time_s:
+        return fits
     tight = result.device_count == 1 or need.total_bytes > TIGHT * need.available_bytes
-    said = [(0 if tight else 3, _fit_words(result)), (2, _achieved_words(result))]
+    said = [*((0 if tight else 3, words) for words in fits), (2, _achieved_words(result))]
     if result.exchanging_s:
         first = result.question.where.fabric is not None or _gains(result)
         said.append((1 if first else 2, _communication_words(result)))
-    return [words for _, words in sorted(said, key=lambda each: each[0]) if words]
+    return [words for _, words in sorted(said, key=lambda each: each[0])]
 
 
 def _gains(result: TrainingRun) -> bool:
-    """Return whether the work of all devices is compared with that of one."""
     return has_baseline(result) and not result.shares and result.servers is None
 
 
@@ -74,7 +73,6 @@ def lacks(result: TrainingRun) -> Iterator[str]:
 
 
 def _may_fit(result: TrainingRun, need: MemoryNeed) -> str:
-    """Return that *need*, which is too much, may fit after all by its band."""
     band = None if need.fits else memory_band(result, need)
     if band is None or band[0] > need.available_bytes:
         return ""
@@ -82,21 +80,21 @@ def _may_fit(result: TrainingRun, need: MemoryNeed) -> str:
     return f"; it may fit ({BAND_HEAD} {low} to {high})"
 
 
-def _fit_words(result: TrainingRun) -> str:
+def _fit_words(result: TrainingRun) -> list[str]:
     need = result.tightest.need
     if not isfinite(need.available_bytes):
-        return ""
+        return []
     each = f" per {'CPU' if result.step.on_host else 'GPU'}" if result.device_count > 1 else ""
     what = "" if result.device_count > 1 else f"{trained_words(result)} "
     said = f"{what}fits: {format_size(need.total_bytes, 3)} of {format_capacity(need.available_bytes)}{each}"
-    if result.device_count > 1:
-        total = sum(device.count * device.need.total_bytes for device in result.memory)
-        said += f", {format_size(total, 3)} in all"
-    return said if fits_by_band(result, need) is not False else f"{said} ({UNSURE})"
+    if result.device_count == 1:
+        return ["; ".join(filter(None, (said, memory_band_words(result, need))))]
+    total = sum(device.count * device.need.total_bytes for device in result.memory)
+    unsure = f" ({UNSURE})" * (fits_by_band(result, need) is False)
+    return [f"{said}, {format_size(total, 3)} in all{unsure}"]
 
 
 def _achieved_words(result: TrainingRun) -> str:
-    """Return the rate of a device, with its band, and what bounds it."""
     rates, step, confidence = rates_of(result), result.step, step_confidence(result)
     each = f" per {'device' if step.on_host else 'GPU'}" if result.device_count > 1 else ""
     if result.device_count > 1 and result.tokens:
@@ -110,6 +108,8 @@ def _achieved_words(result: TrainingRun) -> str:
         words += f"{each} ({BAND_HEAD} {shown(low)} to {shown(high)})"
     elif not confidence.is_exact:
         words += f"{each} ({BAND_HEAD} not measured)"
+    else:
+        words += each
     return words if result.device_count > 1 else f"{words}, bound by {limit_words(result)}"
 
 
@@ -143,4 +143,4 @@ def _input_words(result: TrainingRun, run: InputRun) -> str:
     elif run.bound in ("decoders", "loaders", "readers"):
         said += ": more workers help"
     others = ", ".join(f"{INPUT_WORDS[name]} {rate}" for name, rate in [*rates.items()][:2])
-    return f"{said}; {others}" if others else said
+    return f"{said}; others could do more: {others}" if others else said

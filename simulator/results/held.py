@@ -126,7 +126,6 @@ def _lasting_bytes(need: MemoryNeed, moments: Sequence[RankMoment]) -> float:
 
 
 def _by_layer(network: Network, moments: Sequence[RankMoment]) -> dict[str, RankMoment]:
-    """Return the highest of the *moments* in the pass of each layer, by the layer's name."""
     found: dict[str, RankMoment] = {}
     for moment in moments:
         if moment.place >= 0:
@@ -141,7 +140,6 @@ def _held_at(at_s: float, lasting: float, moment: RankMoment) -> HeldAt:
 
 
 def _ends(step: StepResult) -> list[tuple[float, str, str, int]]:
-    """Return the end of each layer's last kernel, as sorted (end, layer, part, micro-batch)."""
     found: dict[tuple[str, str, int], float] = {}
     for task, span in step.timeline.ran(LaunchLabel):
         about = task.about

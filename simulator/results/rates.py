@@ -88,10 +88,8 @@ def rate_of_device(rates: Rates, step: StepResult, shares: Sequence[float] = ())
     used = f"MFU {percent(rates.mfu)}"
     if rates.tokens_per_s_per_device is None:
         return f"{rate_words(rates.samples_per_s_per_device)} {step.sample}/s, {used}"
-    frozen = step.options.has_backward and step.trained_count < step.parameter_count
     low, *_, high = [tflops_words(rates, share) for share in shares] or ["", ""]
-    band = f" ({low} to {high}{', of what is trained' * frozen})" if shares else " of what is trained" * frozen
-    flops = f"{tflops_words(rates)} model TFLOP/s{band}"
+    flops = f"{tflops_words(rates)} model TFLOP/s{f' ({low} to {high})' if shares else ''}"
     return f"{rate_words(rates.tokens_per_s_per_device)} tokens/s, {flops}, {used}"
 
 

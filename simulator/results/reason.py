@@ -6,10 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from simulator.network.machine import Link
-from simulator.plan.plan import Flow, Plan
-from simulator.results import WORDS
-from simulator.results.bottleneck import LinkUse
+from simulator.plan.plan import Plan
 from simulator.results.comparison import TIE, Ratio, ratio_of, times_words
 from simulator.results.result import Result, listed, name_among
 from simulator.units import format_duration, format_size
@@ -77,13 +74,9 @@ def _ranked(ranked: Sequence[Answer], among: Sequence[Answer], noun: str) -> str
         seconds = best.sync_time_s if isinstance(best, Result) else best.step_time_s
         return f"{first} {'takes' if best.counts_software else 'needs at least'} {format_duration(seconds)}"
     close = last.equal_words() if last.value > 1 + _EQUAL else ""
-    if len(tied) == len(ranked):
-        return (
-            f"{first} have the same {noun}{f' ({close})' * bool(close)}"
-            if noun
-            else f"{first} are {close or 'equally fast'}"
-        )
     within = f" ({close})" * bool(close)
+    if len(tied) == len(ranked):
+        return f"{first} have the same {noun}{within}" if noun else f"{first} are {close or 'equally fast'}"
     others = [result for result in ranked if result not in tied]
     other, called = others[0], name_among(others[0], among)
     if noun:
@@ -102,18 +95,13 @@ def _ranked(ranked: Sequence[Answer], among: Sequence[Answer], noun: str) -> str
 
 
 def _than(best: Answer, other: Answer, among: Sequence[Answer]) -> str:
-    """Return how many times as fast as *other* *best* is, with the band of that, and how many times on paper."""
-    ratio, notes = _ratio(best, other), []
+    ratio, called = _ratio(best, other), name_among(other, among)
     unsure = [name_among(r, among) for r in (best, other) if not r.is_bound and r.confidence.estimate is None]
-    called = name_among(other, among)
-    if unsure:
-        notes.append(
-            f"{'neither' if len(unsure) == 2 else 'not' if unsure == [called] else f'{unsure[0]} not'} measured"
-        )
-    elif ratio.band:
-        notes.append(ratio.band)
+    whose = "neither" if len(unsure) == 2 else "not" if unsure == [called] else f"{''.join(unsure)} not"
+    notes = [f"{whose} measured"] if unsure else [ratio.band] * bool(ratio.band)
     if not isinstance(best, Result) and not isinstance(other, Result) and best.step.part != other.step.part:
-        notes.append(f"on paper {_peak(best) / (_peak(other) or 1.0):.3g} times")
+        paper = _peak(best) / (_peak(other) or 1.0)
+        notes.append(f"on paper {paper:.3g} times" if abs(paper - 1.0) > TIE else "on paper equal")
     more = f" ({'; '.join(notes)})" if notes else ""
     return f"{times_words(ratio.value)} times as fast as {called}{more}"
 
@@ -138,8 +126,12 @@ def _lost_by(best: TrainingResult, other: TrainingResult) -> str:
     begin = "gathers the weights in each pass, and " if gathers else ""
     mine_s, theirs_s = ((1 - waits_of(each).get(name, 0.0)) * _s_a_sample(each) for each in (best, other))
     rest = Ratio(theirs_s / (mine_s or 1.0))
+    own = f" ({best.machine}: {format_duration(best.exposed_s, 3)}{over_words(best)})"
+    against = own * bool(best.machine != other.machine and best.exchanging_s)
     besides = f"; without this it takes {times_words(rest.value)} times as long{_boards(best, other)}"
-    return f"{begin}waits {waited} communication{over_words(other)}{besides if rest.value > 1 + _MATTERS else ''}"
+    return (
+        f"{begin}waits {waited} communication{over_words(other)}{against}{besides if rest.value > 1 + _MATTERS else ''}"
+    )
 
 
 def _boards(*results: TrainingResult) -> str:
@@ -201,77 +193,24 @@ def _remedied(best: TrainingResult, other: TrainingResult) -> str:
 
 
 def _because(best: Result, other: Result, name: str, called: str) -> str:
-    """Return which factor makes the difference: the bytes over the bottleneck, or the fraction of time it is in use.
+    """Return why *best*, called *name*, is faster than *other*: fewer rounds, or bytes over the busiest link, its use.
 
-    *best* is called *name*, *other* is called *called*.  A time equals the bottleneck's bytes at full rate, divided by
-    the fraction of the time that it is in use; so the logarithm of the ratio of two times is a sum of two terms.
+    A time equals the bottleneck's bytes at full rate, divided by the fraction of the time that it is in use; so the
+    logarithm of the ratio of two times is a sum of two terms.
     """
     mine, theirs = best.bottleneck, other.bottleneck
-    if mine is not None and theirs is not None and best.machine != other.machine:
-        of = ((r, use, r.timeline.machine.link(use.name)) for r, use in ((best, mine), (other, theirs)))
-        took = [f"{format_duration(r.sync_time_s, 3)} over {_kind(use, link)} on {r.machine}" for r, use, link in of]
-        return f"it takes {' and '.join(took)}"
     if mine is None or theirs is None:
         return f"{name} moves no bytes" if mine is None else f"{called} waits without moving bytes"
-    ratio = math.log(other.sync_time_s / best.sync_time_s)
-    carried = 1 - math.log(mine.utilisation / theirs.utilisation) / ratio
+    carried = 1 - math.log(mine.utilisation / theirs.utilisation) / math.log(other.sync_time_s / best.sync_time_s)
     rounds = (rounds_in_sequence(best.timeline.plan), rounds_in_sequence(other.timeline.plan))
     if carried <= 0.2 and rounds[0] < rounds[1]:
         return f"{name} runs {rounds[0]} round{'s' * (rounds[0] != 1)} one after the other, {called} {rounds[1]}"
-    terms = []
-    for result, use in ((best, mine), (other, theirs)):
-        share = f"{use.utilisation * 100:.3g} % of the time"
-        busy = (
-            f"in {share}"
-            if carried < 0.8
-            else f"({format_duration(use.utilisation * result.sync_time_s)} at full rate)"
-        )
-        terms.append(f"carries {format_size(use.bytes)} {busy}" if carried > 0.2 else f"is in use for {share}")
-    if mine.name == theirs.name:
-        with_other = terms[1].removeprefix("carries ").removeprefix("is in use ")
-        text = f"the bottleneck {mine.name} {terms[0]}, with {called} {with_other}"
-    else:
-        text = f"the bottleneck of {name}, {mine.name}, {terms[0]}, that of {called}, {theirs.name}, {terms[1]}"
-    if _directions(best, mine) == "at once":
-        text += {
-            "one": f"; {name} uses both directions of it, {called} one",
-            "in turn": f"; {name} uses both directions of it at once, {called} in turn",
-        }.get(_directions(other, theirs), "")
-    return text
-
-
-def _kind(use: LinkUse, link: Link | None) -> str:
-    return use.name if link is None else WORDS["links"].get(link.kind, link.kind)
-
-
-def _directions(result: Result, use: LinkUse) -> str:
-    """Return whether the directions of *use* carry ``at once``, ``in turn`` or ``one`` only; "" without two."""
-    machine = result.timeline.machine
-    src, arrow, dst = use.name.partition("->")
-    forth, back = machine.link(use.name), machine.link(f"{dst}->{src}")
-    if not arrow or forth is None or back is None:
-        return ""
-    spans: dict[int, list[tuple[float, float]]] = {forth.index: [], back.index: []}
-    for task, span in result.timeline.ran():
-        flows = [part for part in task.parts if isinstance(part, Flow) and part.bytes]
-        for link, found in spans.items():
-            if any(flow.crosses(link) for flow in flows):
-                found.append((span.start_s, span.end_s))
-    if not spans[back.index]:
-        return "one"
-    both = spans[forth.index], spans[back.index]
-    return "at once" if _overlap(*both, 1e-9 * result.sync_time_s) else "in turn"
-
-
-def _overlap(some: list[tuple[float, float]], others: list[tuple[float, float]], least_s: float) -> bool:
-    """Return whether an interval of *some* and one of *others* overlap by more than *least_s*."""
-    marked = sorted([(start, end, 0) for start, end in some] + [(start, end, 1) for start, end in others])
-    last_end = [-math.inf, -math.inf]
-    for start, end, side in marked:
-        if min(end, last_end[1 - side]) - start > least_s:
-            return True
-        last_end[side] = max(last_end[side], end)
-    return False
+    took, instead = (
+        f"{format_duration(result.sync_time_s, 3)} for {format_size(use.bytes)} over {result.limiting_kind}, "
+        f"{100 * use.utilisation:.3g} % in use"
+        for result, use in ((best, mine), (other, theirs))
+    )
+    return f"{name} takes {took}; {called} {instead}"
 
 
 # -- steps ---------------------------------------------------------------------------
@@ -288,9 +227,8 @@ def steps_verdict(results: Sequence[TrainingResult]) -> list[str]:
     best = ranked[0]
     noun = "" if not best.is_bound else "bound" if len({r.samples for r in ranked}) == 1 else "bound per sample"
     said = [_ranked(ranked, results, noun)]
-    for each in results:
-        if not each.fits:
-            said.append(f"{name_among(each, results)} does not fit: {'; '.join(lacks(each))}{_remedied(best, each)}")
+    unfit = {name_among(each, results): each for each in results if not each.fits}
+    said += [f"{name} does not fit: {'; '.join(lacks(each))}{_remedied(best, each)}" for name, each in unfit.items()]
     if bare:
         named = listed([name_among(result, results) for result in bare])
         said.append(f"{named} would need {format_duration(bare[0].step_time_s)} with exchanges on the bare links alone")

@@ -15,7 +15,7 @@ from simulator.network.machine import Machine
 from simulator.plan.plan import Plan
 from simulator.questions.collective import CollectiveQuestion
 from simulator.records import dataclass, field
-from simulator.results import SCHEMA_VERSION, Fact, html_of, rounded_integer, taken
+from simulator.results import SCHEMA_VERSION, WORDS, Fact, html_of, rounded_integer, taken
 from simulator.results.bottleneck import CapacityGiven, LinkUse, binding, slowed_of
 from simulator.results.changed import ChangeEffect, change_fact, changed_entry, is_changed, said, unlike
 from simulator.results.confidence import BAND_HEAD, OF_A_BOUND, Confidence, collective_composition, confidence_of
@@ -121,6 +121,14 @@ class Result:
         return self.confidence.band
 
     @property
+    def limiting_kind(self) -> str:
+        """The kind of the link that limits it, or the name of what else does; empty if nothing moves."""
+        if self.bottleneck is None:
+            return ""
+        link = self.timeline.machine.link(self.bottleneck.name)
+        return self.bottleneck.name if link is None else WORDS["links"].get(link.kind, link.kind)
+
+    @property
     def price_per_hour(self) -> Price | None:
         """The price of the whole machine per hour, if its file has one."""
         return self.timeline.machine.price_per_hour
@@ -213,7 +221,6 @@ def make_result(strategy: str, request: Request, timeline: Timeline) -> Result:
 
 
 def _launch_note(timeline: Timeline) -> list[str]:
-    """Return a note if the time is that of launches rather than of moving bytes."""
     launches = {task.id for task in timeline.plan.tasks if task.label == "launch"}
     last_s = max((span.end_s for span in timeline.spans if span.task not in launches), default=0.0)
     if not launches or last_s >= timeline.end_s:

@@ -157,7 +157,6 @@ def step_account(result: StepResult, device: Device) -> Account:
 
 
 def _sustained_Hz(gpu: Gpu, precision: Precision) -> float:  # noqa: N802  units keep their case
-    """Return the sustained clock of matrix products in *precision*, in Hz; 0 if the part has no figure for them."""
     with contextlib.suppress(InputError):
         return sustained_clock(gpu, precision)
     return 0.0

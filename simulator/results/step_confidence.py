@@ -141,7 +141,6 @@ def _between_nodes(result: TrainingRun, gpus: Sequence[int]) -> float:
 
 
 def _is_between(part: Part) -> bool:
-    """Return whether *part* sends bytes over a network."""
     if isinstance(part, Fragment):
         return any(_is_between(each) for task in part.plan.tasks for each in task.parts)
     return isinstance(part, Flow) and part.route.path_class == "net"

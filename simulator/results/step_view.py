@@ -96,7 +96,6 @@ def step_view(result: TrainingRun) -> Iterator[Fact]:
 
 
 def _offload(run: OffloadRun | None) -> Iterator[Fact]:
-    """Yield the times of the host that updates, and what it needs."""
     if run is None:
         return
     yield Fact("update", "on the host", format_duration(run.update_s))

@@ -369,7 +369,6 @@ def _issue(sheet: Sheet, node: int, track: str, task: Activity, span: Span, abou
 
 
 def _kernels(sheet: Sheet, node: int, issue: Launch, start_s: float, stretch: float, args: dict[str, Any]) -> None:
-    """Add the kernels of *issue*, one after the other from *start_s*, each *stretch* times as long as alone."""
     for kind, cost in zip(issue.work.kinds, issue.work.costs, strict=True):
         end_s = start_s + stretch * cost.time_s
         if _is_drawn(start_s, end_s):

@@ -190,7 +190,6 @@ _OF_CHECKPOINTS = "interval_s goodput written_share failed_share young_s best_st
 
 
 def _said(**entries: Any) -> dict[str, Any]:
-    """Return those of *entries* that say something."""
     return {name: entry for name, entry in entries.items() if entry is not None and entry is not False}
 
 

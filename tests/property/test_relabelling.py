@@ -21,7 +21,7 @@ from tests.asked import exchange_on
 pytestmark = pytest.mark.slow
 
 BY_NUMBER = {"naive-ring", "gpu0"}  # passes on in the order of the GPUs' numbers, gathers on the first: by definition
-MACHINES = ("p3.16xlarge", "8gpu-pcie-dual-root", "4x-v100-pcie", "dgx-a100-80gb", "dgx-h100", "p4d.24xlarge")
+MACHINES = ("p3.16xlarge", "8gpu-pcie-dual-root", "4x-v100-sxm2-pcie", "dgx-a100-80gb", "dgx-h100", "p4d.24xlarge")
 
 
 @cache

@@ -33,7 +33,7 @@ def same(a: dict, b: dict) -> bool:
     return a["is_a"] == b["is_a"]
 
 
-@pytest.mark.parametrize(("name", "count"), [("8gpu-pcie-dual-root", 3), ("4x-v100-pcie", 2), ("p3.16xlarge", 2)])
+@pytest.mark.parametrize(("name", "count"), [("8gpu-pcie-dual-root", 3), ("4x-v100-sxm2-pcie", 2), ("p3.16xlarge", 2)])
 def test_one_set_of_each_kind_that_isomorphism_tells_apart(name: str, count: int):
     machine = load_machine(name)
     kinds, is_whole = Symmetry(machine).kinds(count, 1000, lambda _: 0.0)

@@ -54,7 +54,7 @@ def test_where_a_change_helps_no_devices_are_added() -> None:
     small = replace(asked, sizes=(*asked.sizes, ("layers", 2)), batch=128)
     remedies = _words(small)
     assert any(words.startswith("--batch ") for words in remedies)
-    assert not any("such devices" in words or "--nodes" in words or "--gpus" in words for words in remedies)
+    assert not any("such GPUs" in words or "--nodes" in words or "--gpus" in words for words in remedies)
 
 
 def test_gpus_of_the_machine_come_before_other_machines() -> None:
@@ -66,7 +66,7 @@ def test_gpus_of_the_machine_come_before_other_machines() -> None:
 
 def test_what_communicators_hold_counts_on_gpus_that_nobody_has_described() -> None:
     """A device on which the tensors of 8 ranks just fit has no room for the buffers of NCCL."""
-    asked = replace(question("llama2-13b"), where=Where("4x-v100-pcie"), options=replace(OPTIONS, precision="fp16"))
+    asked = replace(question("llama2-13b"), where=Where("4x-v100-sxm2-pcie"), options=replace(OPTIONS, precision="fp16"))
     result, device = SESSION.step(asked), SESSION.device(asked.where)
     layout = Layout(zero=3).on(8)
     need = device_memory(SESSION.network(asked), asked, replace(device, memory_bytes=1e12), layout)
@@ -75,19 +75,19 @@ def test_what_communicators_hold_counts_on_gpus_that_nobody_has_described() -> N
         search = StepFitting(SESSION, asked, result, replace(device, memory_bytes=memory_bytes), "batch", 4)
         return next(words for words, _ in _more_devices(search))
 
-    assert change(need.total_bytes + 2**30) == "8 such devices with --parallel fsdp"
-    assert change(need.total_bytes) != "8 such devices with --parallel fsdp"
+    assert change(need.total_bytes + 2**30) == "8 such GPUs with --parallel fsdp"
+    assert change(need.total_bytes) != "8 such GPUs with --parallel fsdp"
 
 
 @pytest.mark.slow
 def test_more_of_one_device_are_no_machines() -> None:
     asked = replace(question("llama3-8b"), where=Where("a100-pcie-40gb"))
-    assert re.fullmatch(r"4 such devices with --parallel \S*fsdp --recompute", _words(asked)[0])
+    assert re.fullmatch(r"4 such GPUs with --parallel \S*fsdp --recompute", _words(asked)[0])
 
 
-@pytest.mark.parametrize(("topology", "nodes"), [("p3.16xlarge", True), ("4x-v100-pcie", False)])
+@pytest.mark.parametrize(("topology", "nodes"), [("p3.16xlarge", True), ("4x-v100-sxm2-pcie", False)])
 def test_nodes_are_offered_where_machines_have_a_network(topology: str, nodes: bool) -> None:
     asked = replace(question("llama2-13b"), where=Where(topology), options=replace(OPTIONS, precision="master-fp16"))
     remedies = _words(asked)
     assert remedies[0].startswith("--nodes") == nodes
-    assert ("such devices with" in remedies[0]) != nodes
+    assert ("such GPUs with" in remedies[0]) != nodes

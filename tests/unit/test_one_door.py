@@ -212,7 +212,7 @@ def test_rows_of_the_corpus(table: str, corpus: Path, capsys: pytest.CaptureFixt
 
 # -- questions that no table asks --------------------------------------------------------
 
-P3, TWO, SOCKETS = Where("p3.16xlarge"), Where("4x-v100-pcie", 2, "ethernet-10g"), Where("cpu-2xe5-2690v4")
+P3, TWO, SOCKETS = Where("p3.16xlarge"), Where("4x-v100-sxm2-pcie", 2, "ethernet-10g"), Where("cpu-2xe5-2690v4")
 STEP = StepQuestion(where=P3, workload="resnet18", batch=4)
 ODD: Sequence[Question] = (
     CollectiveQuestion(where=TWO, size_bytes=1e6, strategy="ring"),

@@ -329,7 +329,7 @@ def test_a_stream_that_catches_up_begins_to_wait_where_it_has(tmp_path: Path, co
         assert second >= first + 10e-6 - 1e-12  # no repetition passes before the one it waits for
 
 
-@pytest.mark.parametrize(("machine", "shares"), [("4x-v100-pcie", True), ("p3.8xlarge", False)])
+@pytest.mark.parametrize(("machine", "shares"), [("4x-v100-sxm2-pcie", True), ("p3.8xlarge", False)])
 def test_a_copy_and_an_exchange_share_the_port_of_a_gpu_where_both_use_it(
     tmp_path: Path, machine: str, shares: bool
 ) -> None:
