@@ -110,7 +110,14 @@ class Question:
                 yield replace(self, machine=replace(self.machine, wires=wires))
 
 
-SMALL = ("p3.16xlarge", "4gpu-pcie", "8gpu-pcie-dual-root", "4x-v100-sxm2-pcie", "2x-gtx1080-desktop", "2x-rtx4090-desktop")
+SMALL = (
+    "p3.16xlarge",
+    "4gpu-pcie",
+    "8gpu-pcie-dual-root",
+    "4x-v100-sxm2-pcie",
+    "2x-gtx1080-desktop",
+    "2x-rtx4090-desktop",
+)
 SEVERAL = ("p3.16xlarge", "2x-gtx1080-desktop", "dgx-a100-80gb", "dgx-h100", "p3.2xlarge", "4x-v100-sxm2-2xedr")
 LARGE = ("dgx-a100-80gb", "dgx-h100", "dgx-2", "8x-h100-pcie", "8x-mi300x", "p4d.24xlarge", "4x-a100-nvlink")
 STRATEGIES = (

@@ -66,7 +66,8 @@ def test_gpus_of_the_machine_come_before_other_machines() -> None:
 
 def test_what_communicators_hold_counts_on_gpus_that_nobody_has_described() -> None:
     """A device on which the tensors of 8 ranks just fit has no room for the buffers of NCCL."""
-    asked = replace(question("llama2-13b"), where=Where("4x-v100-sxm2-pcie"), options=replace(OPTIONS, precision="fp16"))
+    options = replace(OPTIONS, precision="fp16")
+    asked = replace(question("llama2-13b"), where=Where("4x-v100-sxm2-pcie"), options=options)
     result, device = SESSION.step(asked), SESSION.device(asked.where)
     layout = Layout(zero=3).on(8)
     need = device_memory(SESSION.network(asked), asked, replace(device, memory_bytes=1e12), layout)
