@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 
-from reports.scenario import draw_answers
+from reports.curves import draw_answers
 from simulator.cli.scenario_command import (
     answer_scenario,
     draws_run,

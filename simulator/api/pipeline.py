@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simulator.api.context import refuse_passing
-from simulator.collectives.bundle import ConcurrentGroups
-from simulator.collectives.communicator import Strategy
+from simulator.collectives.communicator import ConcurrentGroups, Strategy
 from simulator.devices.dispatch import ContentionCosts
 from simulator.engine.executor import alone, execute
 from simulator.engine.timeline import Timeline

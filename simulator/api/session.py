@@ -209,7 +209,7 @@ class Session(Context):
         two exceptions, which ``notes`` of the result name.  Of equal ranks that exchanges load in more than 32 ways,
         those with the nearest loads are simulated as one.  And too many nodes with parameter servers are kept in step.
         """
-        from simulator.api.there import faults_of
+        from simulator.api.outcome import faults_of
 
         refuse_all(fault for fault, _ in faults_of(self, question))
         return self.step_as_told(question, fold=fold)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from simulator.api.outcome import prefers_cudnn
 from simulator.api.session import Session
-from simulator.api.there import prefers_cudnn
 from simulator.api.variants import OF_NCCL, choices, passed_over
 from simulator.cli.options import parse_choice, refuse
 from simulator.cli.output import Answers

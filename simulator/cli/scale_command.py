@@ -25,8 +25,7 @@ from simulator.results.headline import over_words
 from simulator.results.rates import rates_of
 from simulator.results.step_view import MODE_WORDS, limit_words, precision_words, time_shares
 from simulator.results.training import TrainingResult
-from simulator.search.run import loss_words
-from simulator.search.scaling import Curve, curve_document, curve_of
+from simulator.search.run import Curve, curve_document, curve_of, loss_words
 from simulator.spelling import mention
 
 _MOST_POINTS = 1000
@@ -69,7 +68,7 @@ def answer_scale(written: CommandOptions, name: str, counts: Sequence[int]) -> A
     return Answers(
         document=partial(curve_document, curve),
         lines=partial(_lines, curve, partial(_next, curve, written, name)),
-        draw=later("reports.sizes:draw_curve", curve),
+        draw=later("reports.curves:draw_curve", curve),
         check=partial(check_fits, results),
     )
 

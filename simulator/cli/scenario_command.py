@@ -72,7 +72,7 @@ def ask_scenario(**given: Any) -> Asked:
         return Answers(
             document=partial(answers_document, scenario, answers),
             lines=partial(scenario_lines, scenario, answers),
-            draw=later("reports.scenario:draw_answers", scenario, answers),
+            draw=later("reports.curves:draw_answers", scenario, answers),
             check=partial(_check, answers),
         )
 

@@ -55,7 +55,7 @@ def answer_singles(written: CommandOptions, session: Session) -> Answers:
         notes=notes,
         document=partial(singles_document, written.what, results),
         lines=partial(single_lines, results) if is_one else partial(sizes_lines, written.what, results),
-        draw=(lambda _: b"") if is_one else later("reports.sizes:draw_sizes", results, written.what),
+        draw=(lambda _: b"") if is_one else later("reports.curves:draw_sizes", results, written.what),
     )
 
 
@@ -213,7 +213,7 @@ def answer_programs(written: CommandOptions, session: Session) -> Answers:
         document=partial(programs_document, written.what, results),
         lines=lambda style: blocks_apart(program_lines(result, style) for result in results),
         trace=lambda: (later("simulator.results.trace:program_trace")(results[0]), which),
-        draw=later("reports.scenario:draw_program", results[0]),
+        draw=later("reports.curves:draw_program", results[0]),
     )
 
 

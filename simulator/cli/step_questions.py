@@ -7,8 +7,8 @@ from functools import partial
 from itertools import product
 from typing import Any
 
+from simulator.api.outcome import as_there, devices_of, prefers_cudnn
 from simulator.api.session import Session
-from simulator.api.there import as_there, devices_of, prefers_cudnn
 from simulator.cli.machines import find_machines, with_calibration
 from simulator.cli.options import (
     fields_of,

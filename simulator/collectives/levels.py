@@ -37,8 +37,7 @@ from simulator.collectives.search.rings import FoundRing, find_rings, round_rate
 from simulator.errors import nearest
 from simulator.network.machine import Machine
 from simulator.network.routing import Router
-from simulator.plan.alike import PairGroup
-from simulator.plan.flow import FlowData, Region, block, joined_regions
+from simulator.plan.flow import FlowData, PairGroup, Region, block, joined_regions
 from simulator.plan.plan import Activity, Flow, Plan, PlanBuilder, in_step
 from simulator.records import dataclass, replace
 from simulator.spelling import mention

@@ -26,8 +26,7 @@ from simulator.collectives.communicator import MAX_DIRECT_RANKS, MAX_RANKS, Equa
 from simulator.collectives.lower import best_chunk_count, carried_in, estimate_s, host_work, lower, overlapped_cost
 from simulator.collectives.rings import embed_order
 from simulator.network.machine import Machine
-from simulator.plan.alike import Twins
-from simulator.plan.flow import WHOLE, Carries, FlowData, block
+from simulator.plan.flow import WHOLE, Carries, FlowData, Twins, block
 from simulator.plan.plan import Flow, PlanBuilder
 from simulator.sums import lists_by_key
 

@@ -13,12 +13,22 @@ from functools import lru_cache, partial
 
 from simulator.engine.flows import Amount
 from simulator.engine.kernel import Queue, SimulationClock
-from simulator.engine.resources import Capacities, all_parts, is_alike, needs_of, roomy, stands_for_all, undisturbed
 from simulator.engine.rounds import Rounds, RunningActivity
-from simulator.engine.timeline import LinkBytes, Span, Timeline
+from simulator.engine.timeline import (
+    Capacities,
+    LinkBytes,
+    Span,
+    Timeline,
+    all_parts,
+    is_alike,
+    needs_of,
+    roomy,
+    stands_for_all,
+    undisturbed,
+)
 from simulator.errors import SimulationError
 from simulator.network.machine import Machine
-from simulator.plan.alike import Alike, added
+from simulator.plan.flow import Alike, added
 from simulator.plan.plan import Activity, Flow, Fragment, Part, Perturbation, Plan, Resource, Work, crossed
 from simulator.records import replace
 from simulator.sums import sums_by_key

@@ -2,13 +2,25 @@
 
 The engine needs only byte counts.  To run a plan on real devices, one needs to know which bytes, and whether the
 receiver adds or stores them.  Parts are exact fractions of the buffer, so ranks agree on every boundary.
+
+Of equal flows one represents all (:class:`PairGroup`): between machines (:class:`Sites`), or :class:`Twins`.  The role
+of a machine is the number of flows of each kind that start and end there.  Loads are counted role by role, in the same
+order and with the same sums as machine by machine, so the cost grows with the number of roles, not machines. Twins are
+nodes with equal links to the same neighbour and no others, such as the hosts below one switch. Both count loads by
+keys, each of which stands for links or resources with equal loads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import cached_property
 from typing import NamedTuple
+
+from simulator.network.machine import Machine
+from simulator.network.route import MovableRoute, Route
+from simulator.records import replace
+from simulator.sums import lists_by_key
 
 Region = tuple[tuple[Fraction, Fraction], ...]
 """Intervals of the buffer, as (start, stop) fractions of it."""
@@ -122,3 +134,247 @@ class FlowLimits(NamedTuple):
         longest_s = max((limit.seconds(lost_Bps) for limit in self.links), default=0.0)
         longest_s += self.filling.seconds(lost_Bps)
         return min(self.own_Bps, self.wire_bytes / longest_s) if longest_s > 0.0 else self.own_Bps
+
+
+class Pairs(Sequence[tuple[int, int]]):
+    """The ordered pairs of different *sources* and *targets*, made on demand; the two are equal or disjoint."""
+
+    def __init__(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        self.sources, self.targets, self._same = sources, targets, tuple(sources) == tuple(targets)
+
+    def __len__(self) -> int:
+        return len(self.sources) * (len(self.targets) - self._same)
+
+    def __getitem__(self, at: int) -> tuple[int, int]:  # type: ignore[override]  # nobody slices
+        source, target = divmod(range(len(self))[at], len(self.targets) - self._same)
+        return self.sources[source], self.targets[target + (self._same and target >= source)]
+
+    def ends(self) -> Iterator[tuple[int, int, int]]:
+        """Yield (host, end, number of pairs with that end there)."""
+        for end, (own, others) in enumerate(((self.sources, self.targets), (self.targets, self.sources))):
+            for host in own:
+                yield host, end, len(others) - self._same
+
+
+class PairGroup:
+    """Pairs, of machines or of twins, between which equal flows go; flows inside a machine have it as both ends."""
+
+    __slots__ = ("number", "pairs", "sites")
+
+    def __init__(self, sites: Alike, number: int, pairs: Sequence[tuple[int, int]]) -> None:
+        self.sites, self.number, self.pairs = sites, number, pairs
+
+    def ends(self) -> Iterator[tuple[int, int, int]]:
+        """Yield (host, end, number of flows there); end 0 is a flow's source, end 1 its target."""
+        if isinstance(self.pairs, Pairs):
+            return self.pairs.ends()
+        return ((host, end, 1) for pair in self.pairs for end, host in enumerate(pair))
+
+
+class HostRole(NamedTuple):
+    """Equal *hosts*, in order, and each one's flows, counted by (number of the way, end: 0 source, 1 target)."""
+
+    hosts: Sequence[int]
+    counts: dict[tuple[int, int], int]
+
+
+class Load(NamedTuple):
+    """A flow's load on link or resource ``number``: ``share`` of its bytes, by ``keys`` (a role's, number of flows)."""
+
+    number: int
+    share: float
+    keys: Sequence[tuple[int, int]]
+
+
+def added(total: float, amount: float, times: int) -> float:
+    """Return *total* with *amount* added *times* times, for up to 1,024 with the rounding of repeated additions."""
+    if times > 1024:
+        return total + amount * times
+    for _ in range(times):
+        total += amount
+    return total
+
+
+class Sites:
+    """Equal machines and ways between them; a key is a number on the first plus the role's index times all numbers."""
+
+    def __init__(self, machine: Machine, ways: Sequence[Sequence[tuple[int, int]]]) -> None:
+        self.machine = machine
+        self.ways = tuple(PairGroup(self, number, pairs) for number, pairs in enumerate(ways))
+        self._first = machine.run(ways[0][0][0]).first
+        self._copied: dict[Route, MovableRoute] = {}
+
+    @cached_property
+    def roles(self) -> tuple[HostRole, ...]:
+        """The distinct roles of the machines."""
+        found: dict[int, dict[tuple[int, int], int]] = {}
+        for way in self.ways:
+            for host, end, times in way.ends():
+                counts = found.setdefault(host, {})
+                counts[way.number, end] = counts.get((way.number, end), 0) + times
+        alike = lists_by_key((frozenset(found[host].items()), host) for host in sorted(found))
+        return tuple(HostRole(hosts, dict(counts)) for counts, hosts in alike.items())
+
+    @cached_property
+    def _number_of(self) -> dict[int, int]:
+        """By host: the number of its role."""
+        return {host: number for number, role in enumerate(self.roles) for host in role.hosts}
+
+    @cached_property
+    def _playing(self) -> dict[tuple[int, int], list[tuple[int, int]]]:
+        """By (way, end): (index of a role, number of flows) for each role with such flows."""
+        counts = ((number, each) for number, role in enumerate(self.roles) for each in role.counts.items())
+        return lists_by_key((at, (number, count)) for number, (at, count) in counts)
+
+    def copied(self, route: Route) -> MovableRoute:
+        """Return *route* in a form that can be moved to other machines."""
+        found = self._copied.get(route)
+        if found is None:
+            found = self._copied[route] = MovableRoute(self.machine, route)
+        return found
+
+    def loads(self, route: Route, way: PairGroup, *, of_links: bool) -> Iterator[Load]:
+        """Yield the loads of the flows on *way*, given the *route* of one of them."""
+        copied = self.copied(route)
+        n = len(self.machine.links if of_links else self.machine.capacity_Bps)
+        for number, end, stride, share in copied.links if of_links else copied.loads:
+            if not stride:
+                yield Load(number, share, ((number, len(way.pairs)),))
+                continue
+            on_first = number - (copied.hosts[end] - self._first) * stride
+            keys = [(role * n + on_first, count) for role, count in self._playing[way.number, end]]
+            yield Load(number, share, keys)
+
+    def crosses(self, route: Route, way: PairGroup, link: int) -> bool:
+        """Return whether any of the flows on *way* crosses *link*, given the *route* of one of them."""
+        copied = self.copied(route)
+        for number, end, stride, _ in copied.links:
+            host, off = divmod(link - number, stride) if stride else (0, link - number)
+            role = self._number_of.get(copied.hosts[end] + host)
+            if not off and (not stride or (role is not None and (way.number, end) in self.roles[role].counts)):
+                return True
+        return False
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all machines have the same role."""
+        return len(self.roles) == 1
+
+    def apart(self, route: Route, way: PairGroup) -> Iterator[Route]:
+        """Yield the routes of the flows on *way*, given the *route* of one of them."""
+        copied = self.copied(route)
+        return (copied.at(*pair) for pair in way.pairs)
+
+    def ends(self, route: Route, way: PairGroup) -> dict[Hashable, int]:
+        """Return how many of the flows on *way* start or end at a node, by its :meth:`place`; *route* is of one."""
+        found: dict[Hashable, int] = {}
+        for end, node in enumerate((route.src, route.dst)):
+            own = self.machine.locate(node)[2]
+            for role, count in self._playing.get((way.number, end), ()):
+                found[own, role] = found.get((own, role), 0) + count
+        return found
+
+    def place(self, node: int) -> Hashable:
+        """Return the index of *node* within its host, and the number of the host's role."""
+        _, host, own = self.machine.locate(node)
+        return own, self._number_of.get(host, -1)
+
+    def first_of(self, link_key: int) -> int:
+        """Return the first link that *link_key* represents."""
+        zero, stride, hosts = self.spread(link_key, of_links=True)
+        return zero + hosts[0] * stride
+
+    def spread(self, key: int, *, of_links: bool) -> tuple[int, int, Sequence[int]]:
+        """Return the links or resources that *key* represents: (number on host 0, stride, hosts)."""
+        copies = self.machine.link_copies if of_links else self.machine.resource_copies
+        role, number = divmod(key, len(copies))
+        stride = copies.stride(number)
+        return (number - self._first * stride, stride, self.roles[role].hosts) if stride else (number, 0, (0,))
+
+
+# -- twins -----------------------------------------------------------------------------
+
+
+class Twins:
+    """Sets of twins of *machine*, with a way from each set to each.
+
+    Exchanging twins maps the machine to itself.  So where flows go from all of a set to all of another, or of the same
+    set, all of them have the same rate under max-min fairness, and the links of a set have equal loads.  A key is the
+    number of a link or resource of the set's first twin, or of one that is not a twin's.
+    """
+
+    is_uniform = True
+
+    def __init__(self, machine: Machine, sets: Sequence[Sequence[int]]) -> None:
+        self._machine = machine
+        self._set_of = {node: number for number, nodes in enumerate(sets) for node in nodes}
+        self._alike: dict[bool, dict[int, list[int]]] = {True: {}, False: {}}  # by a number of the first twin
+        for nodes in sets:
+            for of_links, found in self._alike.items():
+                for numbers in zip(*(self._own(node, of_links) for node in nodes), strict=True):
+                    found[numbers[0]] = list(numbers)
+        self._first = {
+            of_links: {number: first for first, numbers in found.items() for number in numbers}
+            for of_links, found in self._alike.items()
+        }
+        pairs = [Pairs(here, there) for here in sets for there in sets if here is not there or len(here) > 1]
+        self.ways = tuple(PairGroup(self, number, each) for number, each in enumerate(pairs))
+
+    def _own(self, node: int, of_links: bool) -> list[int]:
+        """Return the links of *node* or, if not *of_links*, their resources: each way out followed by the way in."""
+        links = [each for link in self._machine.outgoing[node] for each in (link, self._machine.reverse(link))]
+        return [link.index if of_links else link.resource for link in links]
+
+    def loads(self, route: Route, way: PairGroup, *, of_links: bool) -> Iterator[Load]:
+        """Yield the loads of the flows on *way*, given the *route* of one of them."""
+        assert isinstance(way.pairs, Pairs)
+        n = len(way.pairs)
+        times = {
+            number: n // len(twins)
+            for node, twins in ((route.src, way.pairs.sources), (route.dst, way.pairs.targets))
+            for number in self._own(node, of_links)
+        }
+        found: dict[int, Load] = {}
+        for number, share in route.links if of_links else route.loads:
+            key = self._first[of_links].get(number, number)
+            also = found[key].share if key in found else 0.0  # the same half-duplex link at both ends
+            found[key] = Load(number, share + also, ((key, times.get(number, n)),))
+        yield from found.values()
+
+    def crosses(self, route: Route, way: PairGroup, link: int) -> bool:
+        """Return whether any of the flows on *way* crosses *link*, given the *route* of one of them."""
+        first = self._first[True].get(link, link)
+        return any(key == first for load in self.loads(route, way, of_links=True) for key, _ in load.keys)
+
+    def apart(self, route: Route, way: PairGroup) -> Iterator[Route]:
+        """Yield the routes of the flows on *way*, given the *route* of one of them."""
+        for src, dst in way.pairs:
+            shares = []
+            for of_links, given in ((True, route.links), (False, route.loads)):
+                own = dict(zip(self._own(route.src, of_links), self._own(src, of_links), strict=True))
+                own |= zip(self._own(route.dst, of_links), self._own(dst, of_links), strict=True)
+                shares.append(tuple(sorted((own.get(number, number), share) for number, share in given)))
+            yield replace(route, src=src, dst=dst, links=shares[0], loads=shares[1])
+
+    def ends(self, route: Route, way: PairGroup) -> dict[Hashable, int]:  # noqa: ARG002  the same for all routes
+        """Return how many of the flows on *way* start or end at a node, by its :meth:`place`; *route* is of one."""
+        at: dict[int, int] = {}
+        for node, _, times in way.ends():
+            at[node] = at.get(node, 0) + times
+        return {self.place(node): times for node, times in at.items()}
+
+    def place(self, node: int) -> int:
+        """Return the number of the set of *node*; -1 if it is in none."""
+        return self._set_of.get(node, -1)
+
+    def first_of(self, link_key: int) -> int:
+        """Return *link_key*: keys are numbers."""
+        return link_key
+
+    def spread(self, key: int, *, of_links: bool) -> tuple[int, int, Sequence[int]]:
+        """Return the links or resources that *key* represents: (0, 1, their numbers)."""
+        return 0, 1, self._alike[of_links].get(key, (key,))
+
+
+Alike = Sites | Twins
+"""Places between which equal flows go, and what one flow's route says of those that it represents on a way."""

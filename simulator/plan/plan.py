@@ -20,8 +20,7 @@ from typing import Any, NamedTuple
 from simulator.errors import InputError
 from simulator.kept import Kept
 from simulator.network.route import Route
-from simulator.plan.alike import Load, PairGroup
-from simulator.plan.flow import Carries, FlowLimits, together
+from simulator.plan.flow import Carries, FlowLimits, Load, PairGroup, together
 from simulator.records import dataclass, field, replace
 
 # A numbered capacity of the machine, or a named resource with capacity 1 (the multiprocessors of a GPU).

@@ -9,8 +9,7 @@ from itertools import accumulate, groupby
 from typing import NamedTuple
 
 from simulator.api.session import Session
-from simulator.collectives.bundle import ConcurrentGroups
-from simulator.collectives.communicator import Communicator
+from simulator.collectives.communicator import Communicator, ConcurrentGroups
 from simulator.engine.executor import alone, execute
 from simulator.errors import refused
 from simulator.kept import Kept

@@ -1,7 +1,7 @@
 """The search: every division is priced and the cheapest candidates are simulated in full (:func:`find_best`).
 
-The result of each job depends on its arguments alone, so any number of processes gives the same result, which
-:func:`best_document` writes as the ``--json`` document.
+The result of each job depends on its arguments alone, so any number of processes gives the same result.  Beside it, a
+step on more and more devices: the gain of each increase, where it drops most, and why (:class:`Curve`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from typing import Any, NamedTuple
 
 from simulator.api.outcome import least_step_s, step_fits
@@ -24,7 +24,7 @@ from simulator.results import SCHEMA_VERSION, plain, taken
 from simulator.results.rates import Rates, rates_from, rates_of
 from simulator.results.step_confidence import all_fit_by_band
 from simulator.results.step_view import SHARE_WORDS, time_shares
-from simulator.results.training import options_entry
+from simulator.results.training import TrainingResult, options_entry
 from simulator.search.price import MEMORY, Pricer
 from simulator.search.space import Candidate, Division, Space
 from simulator.spelling import spelt
@@ -33,6 +33,7 @@ from simulator.units import format_size
 _LEAST_SIMULATED = 16
 _last: list[tuple[Space, Pricer]] = []
 _WORTH_SAYING = 0.01
+_LEAST_DROP = 0.02  # of the doubling efficiency that counts as a knee
 
 
 class RankedLayout(NamedTuple):
@@ -260,3 +261,97 @@ def loss_words(shares_s: Mapping[str, float], most: int = 3) -> str:
     whole_s = sum(shares_s.values()) or 1.0
     lost = [name for name, s in shares_s.items() if name != "computing" and s >= _WORTH_SAYING * whole_s]
     return ", ".join(f"{SHARE_WORDS[name]} {100 * shares_s[name] / whole_s:.0f} %" for name in lost[:most]) or "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Knee:
+    """The increase at which doubling efficiency falls most, and the part whose time per sample grows most."""
+
+    before: int
+    after: int
+    drop: float
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Results by device count; ``efficiency`` is relative to the first, ``gains`` are growths per doubling over two."""
+
+    results: tuple[TrainingResult, ...]
+    efficiency: tuple[float, ...]
+    gains: tuple[float, ...]
+    knee: Knee | None
+
+    @property
+    def is_weak(self) -> bool:
+        """Whether every result has the same number of samples per device."""
+        each = {result.samples / result.device_count for result in self.results}
+        return max(each) - min(each) < 1e-9 * max(each)
+
+
+def curve_of(results: Sequence[TrainingResult]) -> Curve:
+    """Return the curve of *results*, in order of device count; a knee needs at least two results."""
+    each = [result.throughput / result.device_count for result in results]
+    gains = [
+        (rate / rate_before) ** (1.0 / math.log2(after.device_count / before.device_count))
+        for (before, after), (rate_before, rate) in zip(pairwise(results), pairwise(each), strict=True)
+    ]
+    worth = [min(1.0, gain) for gain in gains]  # superlinear gains do not count
+    drops = [before - after for before, after in zip([1.0, *worth], worth, strict=False)]
+    worst = max(range(len(drops)), key=lambda i: round(drops[i], 9), default=None)
+    knee = None
+    if worst is not None and drops[worst] >= _LEAST_DROP:
+        before, after = results[worst], results[worst + 1]
+        knee = Knee(before.device_count, after.device_count, drops[worst], _cause(before, after))
+    return Curve(tuple(results), tuple(rate / each[0] for rate in each), tuple(gains), knee)
+
+
+def _cause(before: TrainingResult, after: TrainingResult) -> str:
+    """Return, in words, the part of the step whose device time per sample has grown most."""
+
+    def spent(result: TrainingResult) -> dict[str, float]:
+        scale = result.device_count / result.samples
+        return {name: scale * seconds for name, seconds in time_shares(result).items()}
+
+    then, now = spent(before), spent(after)
+    name = max(now, key=lambda part: (round(now[part] - then.get(part, 0.0), 12), part))
+    if name == "computing" and after.step.part != before.step.part:
+        return f"all wait for a slower device, {after.step.part}"
+    link = f" over {after.bottleneck.name}" if name == "data" and after.bottleneck is not None else ""
+    as_many = after.samples * before.device_count >= before.samples * after.device_count
+    words = {
+        "computing": "kernels slowed by the exchange beside them and by copies into buckets"
+        if as_many
+        else "too few samples per device: kernels use it less efficiently",
+        "host": "too few samples per device: it waits for the host",
+        "update": "the update, which takes the same time for fewer samples",
+        "slowest": "with more devices, all wait for a slower one",
+    }
+    return words.get(name, f"{SHARE_WORDS[name]}{link}")
+
+
+def curve_document(curve: Curve) -> dict[str, Any]:
+    """Return *curve* as plain data in SI units, which the keys name."""
+    first = curve.results[0]
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "workload": first.step.workload,
+        "scaling": "weak" if curve.is_weak else "strong",
+        "options": options_entry(first.question),
+        "points": [
+            {
+                **taken(result, "topology=machine device_count"),
+                "parallel": result.parallel or None,
+                **taken(result, "samples step_time_s band outside=confidence.outside throughput_per_s=throughput"),
+                "evidence": result.confidence.known or None,
+                "rates": plain(rates_of(result)),
+                "scaling_efficiency": efficiency,
+                "doubling_efficiency": gain,
+                **taken(result, "bound fits memory_bytes=tightest.need.total_bytes bottleneck=bottleneck.name"),
+                "account_s": time_shares(result),
+            }
+            for result, efficiency, gain in zip(curve.results, curve.efficiency, (None, *curve.gains), strict=True)
+        ],
+        **taken(curve, "knee"),
+        "trust": plain(curve.results[-1].trust),
+    }

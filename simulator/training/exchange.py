@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from simulator.collectives.bundle import ConcurrentGroups
-from simulator.collectives.communicator import Strategy
+from simulator.collectives.communicator import ConcurrentGroups, Strategy
 from simulator.devices.dispatch import bucket_copy_time
 from simulator.devices.predict import Device
 from simulator.plan.plan import Fragment, PlanBuilder

@@ -18,8 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import cast
 
-from simulator.collectives.bundle import ConcurrentGroups
-from simulator.collectives.communicator import Communicator
+from simulator.collectives.communicator import Communicator, ConcurrentGroups
 from simulator.collectives.nccl.buffers import communicator_bytes, deep_ep_bytes
 from simulator.collectives.nccl.strategy import Nccl
 from simulator.collectives.registry import strategy_of

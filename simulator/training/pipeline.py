@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from simulator.collectives.bundle import ConcurrentGroups
+from simulator.collectives.communicator import ConcurrentGroups
 from simulator.network.machine import Node
 from simulator.plan.plan import Plan, PlanBuilder, Resource
 from simulator.questions.step import StepQuestion

@@ -6,8 +6,7 @@ from array import array
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import product
 
-from simulator.collectives.bundle import ConcurrentGroups
-from simulator.collectives.communicator import Communicator
+from simulator.collectives.communicator import Communicator, ConcurrentGroups
 from simulator.questions.layout import Axis, Layout
 from simulator.training.schedules import schedule_of
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from simulator.collectives.bundle import ConcurrentGroups
-from simulator.collectives.communicator import Communicator, Strategy, Unsuitable
+from simulator.collectives.communicator import Communicator, ConcurrentGroups, Strategy, Unsuitable
 from simulator.devices.predict import Device
 from simulator.kept import Kept
 from simulator.network.machine import Machine

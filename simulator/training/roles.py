@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import pairwise
 from statistics import NormalDist
 
-from simulator.collectives.bundle import FragmentLoads
+from simulator.collectives.communicator import FragmentLoads
 from simulator.constants import Constants, constants
 from simulator.devices.dispatch import ContentionCosts, graph_launch_time
 from simulator.devices.gpu import Gpu

@@ -21,8 +21,7 @@ from collections.abc import Sequence
 from math import isqrt
 from typing import Any, NamedTuple
 
-from simulator.collectives.bundle import ConcurrentGroups
-from simulator.collectives.communicator import Unsuitable
+from simulator.collectives.communicator import ConcurrentGroups, Unsuitable
 from simulator.collectives.rings import RING
 from simulator.devices.optimizer import state_copies
 from simulator.kept import Kept

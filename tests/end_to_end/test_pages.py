@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from reports.sizes import draw_check
+from reports.curves import draw_check
 from simulator.api import Session
 from simulator.cli import run
 from simulator.units import parse_quantity

@@ -10,15 +10,13 @@ from hypothesis import strategies as st
 
 from simulator.api import load_machine
 from simulator.collectives import communicator, scheduled
-from simulator.collectives.bundle import ConcurrentGroups
-from simulator.collectives.communicator import Communicator, Request, Strategy, Unsuitable
+from simulator.collectives.communicator import Communicator, ConcurrentGroups, Request, Strategy, Unsuitable
 from simulator.collectives.nccl.strategy import Nccl
 from simulator.collectives.scheduled import SHARDED
 from simulator.engine.executor import execute
 from simulator.errors import InputError
 from simulator.network.machine import Machine
-from simulator.plan.alike import Pairs
-from simulator.plan.flow import Region
+from simulator.plan.flow import Pairs, Region
 from simulator.plan.plan import Flow, Perturbation, Plan
 from simulator.workload import Collective
 from tests.examples import few

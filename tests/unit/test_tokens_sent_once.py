@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from simulator.api import Session
-from simulator.collectives.bundle import ConcurrentGroups
-from simulator.collectives.communicator import Communicator
+from simulator.collectives.communicator import Communicator, ConcurrentGroups
 from simulator.errors import InputError
 from simulator.plan.plan import PlanBuilder
 from simulator.questions.layout import parse_layout

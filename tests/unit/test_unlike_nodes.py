@@ -12,7 +12,7 @@ from simulator.cli import run
 from simulator.errors import InputError
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Where
-from simulator.search.scaling import curve_of
+from simulator.search.run import curve_of
 
 S = 125e6
 B = 1.25e9  # per NIC

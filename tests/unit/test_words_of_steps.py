@@ -7,14 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from reports.sizes import _machines
+from reports.curves import _machines
 from simulator.cli import run
 from simulator.errors import InputError
 from simulator.launch.launch import read_launch
 from simulator.results.step_view import change_words
 from simulator.results.training_run import Alternative
-from simulator.search import scaling
-from simulator.search.scaling import curve_of
+from simulator.search import run as searched
+from simulator.search.run import curve_of
 from simulator.units import format_duration
 
 
@@ -26,7 +26,7 @@ def results(*efficiencies: float) -> list:
 
 
 def test_what_grows_faster_than_devices_does_not_bend(monkeypatch) -> None:
-    monkeypatch.setattr(scaling, "_cause", lambda before, after: "why")
+    monkeypatch.setattr(searched, "_cause", lambda before, after: "why")
     assert curve_of(results(1.0, 1.023, 1.023)).knee is None
     assert curve_of(results(1.0, 1.05, 1.04)).knee is None
     knee = curve_of(results(1.0, 1.05, 1.05, 0.84)).knee

@@ -108,8 +108,8 @@ def as_text(checked: CheckedLog, style: Style = PLAIN) -> str:
 
 def check_page(checked: CheckedLog, command: str) -> str:
     """Return the text of *checked* and its plot as a page; *command* asks for it again."""
+    from reports.curves import draw_check
     from reports.page import Page, page_of
-    from reports.sizes import draw_check
 
     style = Collected()
     blocks = style.blocks(as_text(checked, style).splitlines())

@@ -89,7 +89,7 @@ def check_command(
             checked = check_log(Session(), log, topology, step_done=progress.advance, **asked)
         document = as_document(checked)
         if output is not None and kind is not None:
-            from reports.sizes import draw_check
+            from reports.curves import draw_check
 
             output.write(draw_check(document, headline(checked), kind[1].lower()))
         if page is not None:

@@ -31,8 +31,7 @@ from simulator.collectives.nccl.tables import NVLS_EFFICIENCY, generation, peers
 from simulator.constants import DEFAULT, Constants, Each, constants
 from simulator.network.machine import Link, Machine, Node
 from simulator.network.route import Route
-from simulator.plan.alike import added
-from simulator.plan.flow import Filling, FlowLimits, LinkLimit
+from simulator.plan.flow import Filling, FlowLimits, LinkLimit, added
 from simulator.plan.plan import Flow, PlanBuilder, crossed
 from simulator.records import dataclass, replace
 from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS, GpuPart, Part

@@ -24,7 +24,7 @@ from simulator.collectives.schedules import neighbour_pairs
 from simulator.collectives.search.rings import FoundRing
 from simulator.network.machine import Machine
 from simulator.network.route import MovableRoute, Route, route_along
-from simulator.plan.alike import PairGroup
+from simulator.plan.flow import PairGroup
 from simulator.plan.plan import Flow, PlanBuilder
 from simulator.records import replace
 from simulator.topology.parts import GpuPart, NicPart
