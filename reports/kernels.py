@@ -1,8 +1,4 @@
-"""A step's kernels under the roofline of its device, its memory over time, and what stages of a pipeline do.
-
-The roofline is FLOP/s over arithmetic intensity (FLOP/B): Williams, Waterman, Patterson, "Roofline: an insightful
-visual performance model", 2009.
-"""
+"""A step's kernels under its device's roofline (Williams et al., 2009), memory over time, and stages' works."""
 
 from __future__ import annotations
 

@@ -85,11 +85,7 @@ def _joined(blocks: Sequence[Block]) -> list[Block]:
 
 
 def _timeline(trace: str) -> dict[str, Any]:
-    """Return the slices and counters of a Chrome *trace*, with each text once.
-
-    Slices of a track are [start, length, name, details, colour, critical], in nanoseconds and numbers of texts; points
-    of a counter are times and values in turn.
-    """
+    """Return slices (start, length, name, details, colour, critical) and counters of *trace*, each text once."""
     events = json.loads(trace)["traceEvents"]
     names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
     threads = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}

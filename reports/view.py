@@ -39,11 +39,7 @@ class Symbol(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DrawnEdge:
-    """The links between two symbols: ``count`` of one kind, with ``nominal_Bps`` in total per direction.
-
-    ``use`` is the utilisation of the busiest direction of the busiest link; ``weight`` ranks the edge by ``count``
-    among those of its kind, from 0 (fewest) to 1.  ``is_down``: they are down for good.
-    """
+    """Links of one kind between two symbols: Bps in total, the busiest use, rank by ``count`` (0 to 1)."""
 
     a: int
     b: int

@@ -29,11 +29,7 @@ class Place:
 
 
 class Places:
-    """The devices of *machine*, each created once, with *calibrations* by the name of their part.
-
-    *libraries* is the month of the kernel libraries of GPUs (None: mature ones), *gpu_clock_Hz* the clock that the
-    driver holds them to (0: none).
-    """
+    """The devices of *machine*, each created once, calibrated, with libraries of a month, and the GPUs' clock held."""
 
     def __init__(
         self,

@@ -1,7 +1,4 @@
-"""Calibrations: the constants of one device that a short measurement gives, and the files that hold them.
-
-Also the kernels of a training step, with what calibrations know of each, and passes of a step that are no layers.
-"""
+"""Calibrations, files of one device's measured constants; kernels of a step, and passes that are no layers."""
 
 from __future__ import annotations
 

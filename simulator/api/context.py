@@ -91,10 +91,7 @@ _Changes = tuple[Sequence[SlowLink], Sequence[Neighbour]]
 
 
 class Context(ABC):
-    """Machines, devices and networks by question, and the answers that others need (:meth:`time_s`, :meth:`step`).
-
-    ``calibrations`` are constants of single devices, ``constants`` those that all share.
-    """
+    """Machines, devices and networks by question, and the answers that others need; ``calibrations`` are of devices."""
 
     def __init__(self, calibrations: Mapping[str, Calibration] | None = None, constants: Constants = DEFAULT) -> None:
         self.calibrations = dict(calibrations or {})

@@ -53,11 +53,7 @@ class ElementMove:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeProgram:
-    """Rounds of moves between stands: the ranks first, then helpers (a CPU, servers), whose buffers start empty.
-
-    The moves of one round are simultaneous: all reads precede all writes.  A rank starts a round as soon as its own
-    moves in earlier rounds have ended.
-    """
+    """Rounds of moves, of which each reads before it writes, between ranks and helpers, whose buffers start empty."""
 
     strategy: str
     collective: str

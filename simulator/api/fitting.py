@@ -1,7 +1,4 @@
-"""Changes of a step on its own devices with which it fits in their memory and their hosts': :class:`StepFitting`.
-
-Each with its time and what it needs, and other devices with which it fits: :func:`remedies_of`.
-"""
+"""Changes with which a step fits in memory (:class:`StepFitting`), timed, and devices on which it does."""
 
 from __future__ import annotations
 
@@ -48,11 +45,7 @@ Saving = tuple[str, Callable[[StepQuestion], StepQuestion]]  # a change that sav
 
 @dataclass(frozen=True, slots=True)
 class StepFitting:
-    """A search for steps like that of ``question``, whose ``result`` does not fit, on devices like ``device`` that do.
-
-    ``count`` devices take part.  ``samples``: the option that cuts the samples, of a device or of a micro-batch of a
-    step of fixed size.
-    """
+    """Steps like ``question``, which does not fit on ``count`` such devices, that do; ``samples`` may be cut."""
 
     context: Context
     question: StepQuestion
@@ -108,11 +101,7 @@ class StepFitting:
         return (samples_words(self.samples, small), small) if size else None
 
     def changes(self, asked: StepQuestion) -> list[Way]:
-        """Return *asked* with changes, each of which makes it fit.
-
-        The result has all combinations with the fewest changes, then the most samples that fit without changes; if
-        there are none, the most that fit with all changes, and those of them that it needs.
-        """
+        """Return *asked* with the fewest changes that fit, then with the most samples, if need be with all changes."""
         source = self.context.source(asked)
         whole_scores = asked.layout.tp == 1 and asked.options.framework != "megatron" and asked.options.trains
         sizes = (*source.variants, *(source.savings if whole_scores else ()))
@@ -250,11 +239,7 @@ def _tighter(layout: Layout, n_ranks: int) -> Iterator[Layout]:
 
 
 def remedies_of(search: StepFitting, *, timed: bool) -> tuple[Remedy, ...]:
-    """Return changes, each of which makes the step of *search* fit.
-
-    Changes on the same devices come first, the fastest at the head if they are *timed* (by simulating them); then more
-    devices and states on the host, if nothing else keeps the optimiser; last a larger device.
-    """
+    """Return changes that make the step of *search* fit, fastest first if *timed*; then more, and larger, devices."""
     context, question, result, ways = search.context, search.question, search.result, search.ways()
     found: list[tuple[str, StepQuestion | None]] = [*ways]
     as_trained = any(way.options.optimizer == question.options.optimizer for _, way in ways)

@@ -1,7 +1,4 @@
-"""What a step asks in vain, as neither its network nor its devices have it: :func:`faults_of`, :func:`as_there`.
-
-Also whether it fits in memory, and which other ones are faster, without an account of them.
-"""
+"""What a step asks in vain of its network and devices, whether it fits in memory, and which others are faster."""
 
 from __future__ import annotations
 
@@ -281,11 +278,7 @@ def need_on(
     *,
     gaps: bool = True,
 ) -> MemoryNeed:
-    """Return what a step of the undivided *network* needs on *device*, the one of *n_ranks* that holds most.
-
-    Without *gaps*, what the allocator holds besides does not count; without their *group*, nor what communicators
-    hold.  Raises InputError if the network cannot be divided.
-    """
+    """Return what a step of *network* needs on the fullest of *n_ranks*, without *gaps* and *group* less."""
     if n_ranks == 1:
         return alone_memory(network, question, device, gaps=gaps).times(question.programs)
     layout = question.layout.on(n_ranks)

@@ -37,11 +37,7 @@ _PASSES: tuple[Part, ...] = ("forward", "backward")
 
 @dataclass(frozen=True, slots=True)
 class PipelineRun:
-    """The stages of a pipeline, the timeline of a step, and the streams' use within the passes of each stage.
-
-    ``exchanged`` holds for each stage the exchanges of a micro-batch, within its passes and before them, each with its
-    number of repetitions.  ``largest`` is the reduction of gradients that takes longest.
-    """
+    """A step's stages and timeline; by stage what each pass uses and ``exchanged``; the ``largest`` reduction."""
 
     stages: tuple[StageWork, ...]
     timeline: Timeline

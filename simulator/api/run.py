@@ -1,7 +1,4 @@
-"""A run of equal steps, with its checkpoints and failures in closed form.
-
-:func:`run_of` asks for a step and a checkpoint; :func:`with_checkpoints` says what they cost a step.
-"""
+"""A run of equal steps, with its checkpoints and failures in closed form: :func:`run_of`."""
 
 from __future__ import annotations
 
@@ -104,11 +101,7 @@ def checkpoint_bytes(context: Context, question: StepQuestion) -> float:
 
 
 def with_checkpoints(context: Context, result: TrainingResult) -> TrainingResult:
-    """Return *result* with the checkpoints that its question asks for.
-
-    A checkpoint holds the parameters and the optimiser state once, written to the first disk of the first node.  Raises
-    InputError if its time is not given and that disk has no write rate.
-    """
+    """Return *result* with the checkpoints asked for, of the states once, to the first disk; or raise InputError."""
     asked = result.question.checkpoints
     assert asked is not None
     write_s = asked.write_s

@@ -1,7 +1,4 @@
-"""Answers to all questions: :class:`Session`.
-
-The commands and the tables of measurements put the same questions here, and so get the same answers.
-"""
+"""Answers to all questions, of commands and of tables of measurements alike: :class:`Session`."""
 
 from __future__ import annotations
 
@@ -50,11 +47,7 @@ _TIMED = ("collective", "step", "program", "operator")  # topics of which only t
 
 
 class Session(Context):
-    """Answers questions.  Machines and devices are created once; recent answers are cached.
-
-    - ``calibrations``: constants of single devices, by the name of their part.
-    - ``constants``: constants shared by all devices; by default those of the files.
-    """
+    """Answers to questions; machines and devices are created once, recent answers kept; constants may be other ones."""
 
     def __init__(self, calibrations: Mapping[str, Calibration] | None = None, constants: Constants = DEFAULT) -> None:
         super().__init__(calibrations, constants)

@@ -1,7 +1,4 @@
-"""One operation alone: a copy, a launch, memory accesses, a disk, a message, a core's latencies.
-
-``ANSWERS`` have a time and a limiter with its reason; ``LEAST`` are baselines in seconds, from the data sheet alone.
-"""
+"""One operation alone: ``ANSWERS`` have a time and its limiter, ``LEAST`` baselines from the data sheet alone."""
 
 from __future__ import annotations
 

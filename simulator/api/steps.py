@@ -1,7 +1,4 @@
-"""One step of a network on one or several devices, which may share its batch unevenly.
-
-Periodic micro-batches are executed at once.  Device models are imported on first use.
-"""
+"""One step of a network on one or several devices, which may share its batch unevenly."""
 
 from __future__ import annotations
 

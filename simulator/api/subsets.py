@@ -51,11 +51,7 @@ class Symmetry:
         self._seen: dict[Hashable, int] = {}
 
     def kinds(self, count: int, most: int, seconds: Callable[[Chosen], float]) -> tuple[list[Chosen], bool]:
-        """Return the first set, by number, of each class of sets of *count* GPUs, and whether these are all classes.
-
-        Sets grow GPU by GPU.  If there are more than *most* classes of some size, only the *most* with the fewest
-        *seconds* are continued.
-        """
+        """Return the first set of each class of *count* GPUs, and if all; over *most*, those of fewest *seconds*."""
         found: list[Chosen] = [()]
         is_whole = True
         for size in range(1, count + 1):
@@ -104,11 +100,7 @@ class FastestSubset:
 def fastest_gpus(
     session: Session, question: _Asked, count: int, tried: Callable[[str], None] = lambda _: None
 ) -> FastestSubset:
-    """Return the *count* GPUs that answer *question* fastest; among equals, those with the lowest numbers.
-
-    One set of each kind is tried, up to a limit on kinds; *tried* is called with each.  For a step, the exchange of the
-    gradients selects the few sets that are simulated in full.  Raises InputError if no set can do it.
-    """
+    """Return the *count* GPUs fastest at *question*, lowest first; of each kind one set is tried, up to a limit."""
     exchange_s = _exchange_seconds(session, replace(question, gpus=None), tried)
     machine = session.machine(question.where)
     most = next(kinds for gpus, kinds in _MOST_KINDS if len(machine.gpus) <= gpus)

@@ -36,11 +36,7 @@ _NUMBERED = re.compile(r"\w{1,40}_[a-z]{0,8}(\d{1,3})(?::\d{1,3})?", re.ASCII)  
 
 
 class FaultyMachine(NamedTuple):
-    """A faulty machine: what is amiss, the possible reasons, the topology that has it, and what would show it.
-
-    Reasons may be names of settings.  ``decided_by`` are the settings, and what NCCL reports of its transports, that
-    leave no other reason either.
-    """
+    """What is amiss, reasons (maybe settings), the topology that has it, and what would show it or leave no other."""
 
     what: str
     reasons: tuple[str, ...]
@@ -199,11 +195,7 @@ def _without(topology: Topology, gone: set[str]) -> Topology:
 
 @dataclass(frozen=True, slots=True)
 class LogQuestion:
-    """The machine and the question as a log's settings make them.
-
-    ``fixed`` are the names of all settings, ``known`` those that the question follows, as ``NAME=value``, and
-    ``unknown`` the others; ``ignored`` are those of the others that may change times.
-    """
+    """The machine and question of a log's settings, which are ``fixed``: ``known``, ``unknown``, or ``ignored``."""
 
     topology: Topology
     question: CollectiveQuestion

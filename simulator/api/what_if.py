@@ -1,7 +1,4 @@
-"""The gain of a step if one thing were different: a link or device twice as fast, or a software option.
-
-Each change is a full simulation, of a machine with modified parts or of a modified question.
-"""
+"""The gain of a step, simulated in full, with one link or device twice as fast, or another software option."""
 
 from __future__ import annotations
 

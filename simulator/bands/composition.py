@@ -277,11 +277,7 @@ def of_parts(composition: Composition, state: State, evidence: Evidence) -> Esti
 
 @dataclass(frozen=True, slots=True)
 class MemorySpread:
-    """The interval of log(measured / predicted) that holds 80 % of memories of a class of frameworks.
-
-    ``sources`` are the numbers of rows by source; ``inside`` the shares of rows within the quantiles of the other
-    sources, before and after they were widened.
-    """
+    """Quantiles that hold 80 % of a class's log(measured / predicted); rows by source, and those inside of others'."""
 
     framework: str
     sources: dict[str, int]

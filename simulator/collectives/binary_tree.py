@@ -86,11 +86,7 @@ def _up(down: Stages) -> Stages:
 def tree_schedule(
     collective: Collective, n: int, n_chunks: int = 1, root: int = 0, *, double: bool = False
 ) -> Schedule:
-    """Return an all-reduce, a broadcast from or a reduce to *root*, along one tree or (*double*) two.
-
-    *n_chunks*: those of each tree.  One tree is rotated so that *root* is its root; of two, which join the other ranks,
-    it feeds the roots.  The reduce and the broadcast of an all-reduce overlap.
-    """
+    """Return an all-reduce, or a broadcast from or reduce to *root*, of *n_chunks* along one tree or (*double*) two."""
     both_ways = collective == "all-reduce"
     if not double:
         tree = in_order_tree(n)

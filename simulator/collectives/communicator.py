@@ -25,11 +25,7 @@ from simulator.workload import Collective
 
 
 class Communicator(Kept):
-    """A group of ranks: rank i is the node ``ranks[i]`` of ``machine``, a GPU or a CPU.
-
-    Routes, rings, trees and NCCL's channels do not depend on message sizes; each is found on first use and cached.
-    Subgroups are cached here too.
-    """
+    """Ranks on a machine: rank i is the node ``ranks[i]``.  What does not depend on sizes is found once, and kept."""
 
     def __init__(self, machine: Machine, ranks: Sequence[int], router: Router | None = None) -> None:
         super().__init__()
@@ -221,11 +217,7 @@ class Strategy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A strategy of this package: ``write`` adds a request of two ranks or more to a plan.
-
-    It is refused beyond ``most`` ranks (0: no limit) and for collectives that are not in ``forms`` (None: it has all),
-    of which ``cannot`` says why, as a pattern.  Strategies of one name are the same.
-    """
+    """A strategy: ``write`` adds a request of up to ``most`` ranks (0: any), in ``forms``, to a plan."""
 
     name: str
     summary: str
@@ -313,11 +305,7 @@ class GpuLoads:
 
 
 class ConcurrentGroups:
-    """Disjoint *groups* of equal size that run a collective at once, and share links if they share machines.
-
-    ``lie`` describes the groups' positions on their machines: bundles with equal ``lie`` take equally long.  *others*
-    are such bundles, for which this one stands: their nodes, in the order of this one's.
-    """
+    """Disjoint *groups* that exchange at once, for *others* like them; with equal ``lie`` they take equally long."""
 
     def __init__(
         self, groups: Sequence[Communicator], lie: Hashable = None, others: Sequence[Sequence[int]] = ()
@@ -343,11 +331,7 @@ class ConcurrentGroups:
     def collective(
         self, op: Collective, size_bytes: float, strategy: Strategy, *, loads_on: Mapping[int, float] | None = None
     ) -> FragmentLoads:
-        """Return *op* of nccl-tests' *size_bytes* in all groups at once, a fragment that is kept; raises Unsuitable.
-
-        Links are always loaded.  *loads_on*: GPUs whose multiprocessors and memory are too, each with the bytes of
-        memory traffic for a byte that crosses its ports.
-        """
+        """Return *op* in all groups at once, kept, with bytes of memory traffic *loads_on* GPUs; raises Unsuitable."""
         first, *others = self.groups
         asked = tuple(g.ranks for g in others), op, size_bytes, strategy
         plan = first.once(("plan", *asked), lambda: planned(self.groups, op, size_bytes, strategy))

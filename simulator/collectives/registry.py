@@ -57,11 +57,7 @@ def unlisted_strategies() -> list[str]:
 
 
 def find_strategy(name: str) -> Strategy:
-    """Return the strategy called *name*; raises InputError, with the nearest known name, if there is none.
-
-    ``gpuN`` gathers on GPU N.  ``parameter-server-N`` has N servers, ``-sharded`` one at each place, ``-colocated`` one
-    on each working node.
-    """
+    """Return the strategy *name*, of GPU N, N servers, or ``-sharded`` or ``-colocated`` ones; or raise InputError."""
     base = next((base for pattern, base in _NUMBERED.items() if re.fullmatch(pattern, name, re.ASCII)), name)
     where = _BUILT_IN.get(base) or _NAMED_ONLY.get(base)
     if where is not None:
@@ -89,11 +85,7 @@ def strategy_of(
     servers: tuple[str, ...] = (),
     constants: Constants = DEFAULT,
 ) -> Strategy:
-    """Return the strategy *name* as *software* runs it, the same each time; raises InputError if it is unknown.
-
-    Of NCCL, *algorithm* and *protocol* are forced, a switch may reduce (*in_switch*) by *nvls*, and *constants* are its
-    costs'; *servers* are the places of parameter servers.
-    """
+    """Return the strategy *name* as *software* runs it, the same each time, as forced and costed; or InputError."""
     if servers and name.startswith("parameter-server"):
         from simulator.collectives.levels import ParameterServer
 

@@ -232,10 +232,7 @@ def push_pull(n: int, owners: Sequence[int]) -> Schedule:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """The ranks ``members`` that exchange data, a power of two; ``folded`` has others as (rank, the member for it).
-
-    Member j ends up with the chunks from ``bounds[j]`` up to ``bounds[j + 1]``.
-    """
+    """Ranks that exchange, a power of two, ``folded`` others (rank, member), and each one's chunks by ``bounds``."""
 
     members: tuple[int, ...]
     bounds: tuple[int, ...]

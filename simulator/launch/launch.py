@@ -31,11 +31,7 @@ _UNREAD = ", which chooses the attention of each GPU and ignores --use-flash-att
 
 
 def read_launch(text: str, at_hand: int | None = None, own: int | None = None) -> LaunchLine:
-    """Return the settings of the launch line *text*, or of the script in ``@script.sh``, of which nothing is executed.
-
-    *at_hand* GPUs take part unless the line says it; a machine has its *own*.  Raises InputError with every fault,
-    placed.
-    """
+    """Return the settings of the line *text*, or of ``@script.sh``, not run; raises InputError with placed faults."""
     file = text[1:] if text.startswith("@") else mention("launch")
     if text.startswith("@"):
         raw = read_user_file(file, _MOST_BYTES, needed="a shell script", usual="a script is a few kB")

@@ -85,10 +85,7 @@ class _Settings(dict[str, Any]):
 
 
 def take_recipe(args: Arguments, launcher: Arguments) -> Recipe:
-    """Add the settings of the file that *args* name, and of the command line, to *args* and *launcher*.
-
-    Faults of the file are added to *args*.
-    """
+    """Add settings of the file that *args* name, and of the line, to *args* and *launcher*; faults to *args*."""
     said = {match[1]: match[2] for word in args.others if (match := _SETTING.fullmatch(word))}
     path, argument = _path(args)
     source = None

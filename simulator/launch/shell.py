@@ -41,11 +41,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Commands in order, each as its words; ``twice`` names the variables that were set to several values.
-
-    ``comments`` are whole comments, with their ``#``.  ``settings`` are the assignments, in order.  ``written`` are the
-    here-documents that go to files, by path: their line and their text.
-    """
+    """Commands as words; variables set ``twice``, comments, settings; and here-documents by path, with their line."""
 
     commands: tuple[tuple[Word, ...], ...]
     twice: tuple[str, ...]

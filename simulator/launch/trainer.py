@@ -38,11 +38,7 @@ _STRATEGY = re.compile(r"(?:ddp\w*|(?P<fsdp>fsdp\d?)|deepspeed(?:_stage_(?P<stag
 
 @dataclass(slots=True)
 class Trainer:
-    """Settings of the Trainer; None if not given.  ``is_there``: whether the line is for the Trainer at all.
-
-    ``offload`` is on the host; ``lora`` is the rank of adapters; ``nf4`` how frozen weights are kept in 4 bits;
-    ``update`` are the options for the optimiser; ``liger``: layers are Liger's kernels.
-    """
+    """Settings of the Trainer, None if not given; ``nf4``: weights of 4 bits; ``update``: options of the optimiser."""
 
     is_there: bool = False
     micro_batch: int | None = None

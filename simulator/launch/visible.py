@@ -32,11 +32,7 @@ _NUMBERS = re.compile(r"\d{1,6}(?:,\d{1,6})*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class VisibleGpus:
-    """The GPUs of each machine, counted from 0 within it; a single list holds for all machines, none: all GPUs.
-
-    ``said`` is what says so, ``hosts`` the number of machines if that names them, and ``of_launcher`` tells that the
-    launcher starts a process for each of them.
-    """
+    """The GPUs of each machine, or of all; what says so, how many hosts it names, whether each gets a process."""
 
     gpus: tuple[tuple[int, ...], ...] = ()
     said: str = ""

@@ -97,11 +97,7 @@ class LinkLimit(NamedTuple):
 
 
 class Filling(NamedTuple):
-    """The seconds in which first chunks fill a pipeline: ``share`` of those that the slowest of links takes.
-
-    ``links`` has the limit of one of equal links, how far apart the numbers of their capacities are from host to host,
-    and these hosts, the first of which has that one.
-    """
+    """The seconds in which first chunks fill a pipeline: ``share`` of the slowest link's, of equal ones by host."""
 
     share: float
     links: tuple[tuple[LinkLimit, int, Sequence[int]], ...]

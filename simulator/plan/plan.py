@@ -159,11 +159,7 @@ class Activity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Perturbation:
-    """A change at ``at_s``: the resource or place ``target`` continues at ``factor`` of its original capacity.
-
-    A factor of 0 stops its users until a later perturbation.  ``cancels`` is the number of an activity that ends at
-    ``at_s``, finished or not; if it has not begun, it ends as soon as it begins.
-    """
+    """From ``at_s``, ``target`` has ``factor`` of its capacity (0: none); activity ``cancels`` ends then."""
 
     at_s: float
     target: str = ""
@@ -173,11 +169,7 @@ class Perturbation:
 
 @dataclass(frozen=True)
 class Plan:
-    """Activities in a valid order: ``after`` names only earlier activities.
-
-    ``rings`` are the rings used, as node indices, one entry per channel.  ``notes`` describe choices and their reasons
-    in words.  ``queues`` has the number of slots of each queue.
-    """
+    """Activities, each after earlier ones; its rings as nodes by channel, notes on choices, and slots of queues."""
 
     tasks: tuple[Activity, ...]
     rings: tuple[tuple[int, ...], ...] = ()

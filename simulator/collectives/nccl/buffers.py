@@ -79,11 +79,7 @@ _OF_RCCL = _pair(8 * 256 * _STEPS * 16, 28 * 256 * _STEPS * 8)
 def communicator_bytes(
     nccl: Nccl, group: Communicator, carried: Iterable[tuple[Collective, float]], n_peers: int = 0
 ) -> float:
-    """Return the bytes that *nccl* takes on each GPU of *group*.
-
-    *carried* are its collectives with nccl-tests' sizes in bytes; *n_peers* is the number of ranks that a rank sends to
-    and receives from.  0 for one rank, and where not all GPUs are NVIDIA's, or all AMD's.
-    """
+    """Return the bytes on each GPU of *group*, NVIDIA's or AMD's, for *carried* sizes and sends to *n_peers* ranks."""
     vendors = {node.part.vendor if isinstance(node.part, GpuPart) else "" for node in group.unlike()}
     if group.n_ranks < 2 or vendors not in ({"nvidia"}, {"amd"}):
         return 0.0

@@ -169,11 +169,7 @@ _ASKING = (16 / 64) / (9 / 8)
 
 
 def channel_rings(group: Communicator, version: Version = NCCL_TODAY) -> list[FoundRing]:
-    """Return the distinct rings of NCCL's channels, with the bandwidth of each ring's channels when all run at once.
-
-    Channels carry equal parts of the data.  Over several machines there is one ring for each NIC.  Before NCCL had its
-    search, it ended at any GPU of the machine, and before PXN the last GPU sent by itself.
-    """
+    """Return the distinct rings of NCCL's channels, one a NIC over machines, with the bandwidth of each at once."""
     if len(group.by_host()) > 1:
         ends = Ends(nearest=has(version, "search"), lent=has(version, "pxn") and group.machine.transport.pxn)
         return find_rings(group, both_directions=False, in_order=True, ends=ends)

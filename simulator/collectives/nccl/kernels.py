@@ -289,11 +289,7 @@ class KernelPlanner:
         fraction: float,
         relays: Mapping[tuple[int, int], int] = _NONE,
     ) -> list[Flow]:
-        """Return flows up and down *edges* (child, parent, bytes) inside machines and between machines, all at once.
-
-        Between the *heads*, one per machine, two binary trees carry *half_bytes* each; *relays* are GPUs through which
-        pairs' flows pass.  If machines are equal, edges and heads are those of the first.
-        """
+        """Return flows both ways on *edges*, and trees of *half_bytes* between *heads*; *relays* pass flows on."""
         ranks, router = self.request.ranks, self.request.router
         ends = [(ranks[src], ranks[dst], n_bytes) for a, b, n_bytes in edges for src, dst in ((a, b), (b, a))]
         ways: list[tuple[Route, PairGroup | None, float]] = []

@@ -34,11 +34,7 @@ _SWITCH = -1  # all NVLink switches of a machine are one node
 
 @dataclass(frozen=True, slots=True)
 class DevicePath:
-    """A path between two devices: its class (index into PATH_TYPES), bottleneck in MB/s, and links.
-
-    ``loads`` gives, for each directed link, the fraction of a channel's speed that it carries.  ``via`` is the GPU
-    through which the path passes, if any.
-    """
+    """A path: its class (index into PATH_TYPES), MB/s, a channel's share of each link, and the GPU it passes."""
 
     kind: int
     bandwidth: int
@@ -49,11 +45,7 @@ class DevicePath:
 
 @dataclass(frozen=True, slots=True)
 class SeenMachine:
-    """The participating GPUs and network devices of one machine, with all paths between them.
-
-    ``paths[a, b]`` joins two GPUs, or a GPU and a network device in either direction; it is absent if there is no path.
-    ``capacity`` is in MB/s, by directed link.
-    """
+    """GPUs and network devices of one machine that take part, with the paths between them, and links' MB/s."""
 
     gpus: tuple[int, ...]
     nets: tuple[int, ...]

@@ -1,8 +1,4 @@
-"""The strategy ``nccl``: NCCL's own choice of algorithm and protocol, with its costs.
-
-It uses the rings found by NCCL's own search; if the links have room for faster ones, a note says so.  Thread blocks and
-threads of a kernel are those of NVIDIA/nccl@5067397c ``src/enqueue.cc``.
-"""
+"""The strategy ``nccl``: its own choice of rings, algorithm and protocol (src/enqueue.cc, 2.30.7), and its costs."""
 
 from __future__ import annotations
 

@@ -277,11 +277,7 @@ def _listed(
     *,
     narrow_first: bool = False,
 ) -> list[Cycle]:
-    """List the Hamiltonian cycles over *nodes* with exactly *n_relays* hops through another GPU.
-
-    A cycle and its reverse are listed once.  The list ends at *limit* cycles.  *narrow_first* orders equally wide hops
-    by the number of onward links, fewest first (after Warnsdorff).
-    """
+    """List at most *limit* cycles over *nodes*, each one way, with *n_relays* hops over another GPU."""
     if len(nodes) > LISTED_UP_TO:
         ring = list(zip(nodes, nodes[1:] + nodes[:1], strict=True))
         return [[*ring]] if n_relays == 0 and all(graph.between(a, b) for a, b in ring) else []

@@ -62,11 +62,7 @@ class FoundRing:
 def find_rings(
     group: Communicator, *, both_directions: bool, in_order: bool = False, ends: Ends = _ENDS
 ) -> list[FoundRing]:
-    """Return the fastest set of rings to run at once; found once per group.
-
-    *both_directions* adds the reverse of each ring.  With two ranks, a ring is its own reverse.  *in_order* keeps
-    machines in the order of the topology, as NCCL does, which does not know the network's switches.
-    """
+    """Return the fastest rings to run at once, found once per group; *in_order*: of machines, as in NCCL."""
     key = "rings", both_directions, in_order, ends
     return list(group.once(key, lambda: _find(group, both_directions=both_directions, in_order=in_order, ends=ends)))
 

@@ -1,8 +1,4 @@
-"""A step as a launch line of a framework: :func:`emitted`, the way back from :func:`~simulator.launch.read_launch`.
-
-What the framework cannot say of the step is told as comments.  Each option that is written is one of the framework's
-own (``docs/launch_options``).
-"""
+"""A step as a launch line of a framework's own options; what it cannot say, as comments: :func:`emitted`."""
 
 from __future__ import annotations
 

@@ -17,10 +17,7 @@ _INDENT = " \\\n    "
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """The GPUs of the step: ``each`` on each of ``nodes``; ``listed`` are those of one node where not the first.
-
-    ``attention``: the kernels that PyTorch's fused attention takes there.
-    """
+    """The GPUs of the step: ``each`` of ``nodes``, or those ``listed``; and PyTorch's kernels of attention there."""
 
     nodes: int
     each: int
@@ -41,11 +38,7 @@ class Ranks:
 
 @dataclass(slots=True)
 class Emission:
-    """A launch line in parts; ``files`` are written before it runs.
-
-    ``options`` have their values; True is a switch, and those with None or False are left out.  ``lacks`` tells what
-    the framework may not say of the step, and whether it does not.
-    """
+    """A launch line, its ``files`` and options (True: a switch; None: left out); and what the framework ``lacks``."""
 
     launcher: list[str]
     program: list[str]

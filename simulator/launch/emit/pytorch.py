@@ -1,8 +1,4 @@
-"""A step as a launch line of torchtitan, or of Hugging Face's Trainer with Accelerate or DeepSpeed.
-
-:func:`of_torchtitan`, :func:`of_accelerate` (DDP and FSDP), and :func:`of_deepspeed` (ZeRO; its file is written by the
-script).
-"""
+"""A step as a launch line of torchtitan, or of Hugging Face's Trainer with Accelerate or DeepSpeed."""
 
 from __future__ import annotations
 
