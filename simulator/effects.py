@@ -1,9 +1,4 @@
-"""What a command does besides its answer - it writes a file, runs code, opens a connection - and who may ask for it.
-
-A user who types a command asks for its effects.  A data file that someone else may have written (a scenario, a program)
-may not, unless the user says ``--trust-code``.  Everything in ``simulator`` that has an effect asks :func:`effect`
-first, so that an option or a file format needs no list of what is dangerous in it.
-"""
+"""What a command does besides its answer: files, code, connections; of other people's data only if trusted."""
 
 from __future__ import annotations
 

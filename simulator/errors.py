@@ -1,16 +1,4 @@
-"""All errors that a user can meet, and their wording.
-
-::
-
-    TopocastError
-    ├── InputError           the user's input cannot be used: exit status 2
-    │   └── carries one or more Fault, each with its place
-    ├── SimulationError      the model could not be run to its end: exit status 1
-    └── MissingDependency    an optional library is needed and absent: exit status 4
-
-A ``Fault`` is one line: ``file:line:column: what was found, what is allowed``.  All
-faults of one input are collected before anything is raised.
-"""
+"""All errors that a user can meet, their wording and places; faults of an input are raised together."""
 
 from __future__ import annotations
 

@@ -40,7 +40,6 @@ class StepPass(Elements):
     """Passes over ``elements`` elements that a step has besides its layers: casts, mixed sums, updates."""
 
     saved = ()
-
     elements: int
     passes: tuple[Streaming, ...]
 

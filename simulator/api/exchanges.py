@@ -1,12 +1,4 @@
-"""A strategy's plan as the sends and adds of each rank, to run it on real devices.
-
-The result is plain data (:meth:`ExchangeProgram.data`) that can be read without the simulator.
-
-Whether NCCL could do an exchange faster than with the algorithm that it chooses: :func:`with_faster_algorithm`.
-
-NCCL chooses by planned times, from its own tables, and not by what an exchange costs: for two machines with fast
-NVLink, its tables cap the rate of trees (NVIDIA/nccl ``src/graph/tuning.cc``, perChMaxTreeBws).
-"""
+"""A strategy's plan as each rank's sends and adds, and whether NCCL could do it with a faster algorithm."""
 
 from __future__ import annotations
 

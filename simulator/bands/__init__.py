@@ -1,12 +1,4 @@
-"""Uncertainty of answers: the measured errors from which bands are made, and the classes that collect them.
-
-``bands.json`` in this folder has the quantiles of log(measured / predicted) for each class.  It is read on first use;
-``validate bands --write`` makes it from tables of measurements.  Predictions do not read it.  See
-docs/decisions/bands.md.
-
-Classes are chains of names, the most specific class first.  If a specific class has too few measured rows, the next
-wider one in its chain is used.
-"""
+"""Uncertainty of answers: measured errors by class, ``bands.json`` (docs/decisions/bands.md)."""
 
 from __future__ import annotations
 

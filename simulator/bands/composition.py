@@ -1,18 +1,4 @@
-"""The band of an answer (:class:`Band`), from the errors of its parts (:func:`estimate`).
-
-The error of a kernel, log(measured / predicted), is modelled as the sum of two terms: one shared by a whole device or
-machine, and one specific to the kernel.  In a sum of kernels, the shared terms add linearly.  The specific terms of
-different kernels are independent and add in quadrature, so over many kernels little of them remains.  Equal kernels
-count as one kernel with one error.  A step also has an error of its own: the part of its class's error that the kernels
-of such steps do not explain.
-
-The :func:`distance` of a question from the measurements is a state that sets the width of its band.
-
-The band of a step's memory comes from ``memory.json`` in this folder: quantiles of log(measured / predicted) by class
-of frameworks.  ``python docs/make_memory_band.py TABLE.csv...`` makes it from tables of measurements; no prediction
-reads it.  All sources weigh the same.  The quantiles are those of the rows, widened until 80 % of the rows lie inside
-the band of the *other* sources.
-"""
+"""The band of an answer (:class:`Band`), from the errors of its parts (docs/decisions/bands.md)."""
 
 from __future__ import annotations
 

@@ -1,19 +1,4 @@
-"""Binary trees: chunks flow up to the root, which adds, and down again, pipelined.
-
-The tree is numbered in order: the height of rank i - 1 is the number of trailing zero bits of i.  A subtree is
-therefore a range of consecutive ranks, and most edges join nearby ranks.  With m chunks and depth D = floor(lg n), an
-all-reduce takes m + 2D - 1 rounds, a broadcast or reduce m + D - 1.  In each round of an all-reduce, an inner rank
-receives three chunks (from two children and its parent) and sends three: in the steady state S bytes take 3S/B, against
-2S/B for a broadcast or reduce.
-
-Double trees are two trees with half of the data each; each rank is an inner node of at most one.  The second tree is
-the first mirrored (n even) or rotated by one rank (n odd), so leaves of one are inner nodes of the other and all links
-work.  A rank receives at most four half-size chunks per round: in the steady state an all-reduce of S bytes takes 2S/B,
-a broadcast or reduce S/B. m chunks per tree take m + 2D - 1 rounds.
-
-(Sanders, Speck, Traff, Two-tree algorithms for full bandwidth broadcast, reduction and scan, Parallel Computing 35(12),
-2009: section 2 for the pipelined binary tree and its in-order numbering, section 3 for two trees.)
-"""
+"""One or two binary trees: chunks flow up to the root and down again, pipelined (docs/decisions/collectives.md)."""
 
 from __future__ import annotations
 

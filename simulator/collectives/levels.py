@@ -1,26 +1,4 @@
-"""Collectives in two levels, inside machines and between them: ``hierarchical``, and through parameter servers.
-
-If all N machines have g ranks each, an all-reduce of S bytes is a reduce-scatter inside each machine, (g-1)/g S/B_i; an
-all-reduce of a shard S/g between machines for each local rank, 2(N-1)/N (S/g)/B_x; and an all-gather inside each
-machine, (g-1)/g S/B_i.  Each level uses rings.  (Cho et al., BlueConnect: decomposing all-reduce for deep learning on
-heterogeneous network hierarchy, MLSys 2019, section 3, with two levels.)
-
-If machines have different numbers of ranks, each machine reduces to one rank, its leader; the leaders exchange whole
-buffers and broadcast inside their machines.
-
-All machines run the rounds of a phase in step, and so do the exchanges of the local ranks' shards.
-
-Parameter servers: ``parameter-server``, ``-N``, ``-sharded`` and ``-colocated``.
-
-The workers are the nodes.  As in Dive into Deep Learning, section 13.7 (multi-machine training), a node sums its GPUs'
-gradients, moves the sum to its CPU and pushes it to the servers, which add; it then pulls the total and distributes it
-to its GPUs.
-
-With m nodes, S bytes and bandwidth B at each NIC, n servers on separate machines need 2(m/n)S/B for push and pull, but
-at least 2S/B, the limit of the workers' own links.  A server on a worker's CPU serves that worker without the network:
-one server needs 2(m-1)S/B, one on each node 2((m-1)/m)S/B.  Inside a node, GPUs reduce in the fastest rings that
-:mod:`simulator.collectives.search.rings` finds, over NVLink if available.
-"""
+"""Collectives in two levels: ``hierarchical``, and parameter servers (docs/decisions/collectives.md)."""
 
 from __future__ import annotations
 

@@ -1,17 +1,4 @@
-"""Map a schedule to a machine: ranks become nodes, and sends become flows along routes.
-
-Processor time that the messages of a round cost the hosts that send and receive them (:func:`host_work`) is the
-overhead of LogP (Culler et al., LogP: towards a realistic model of parallel computation, 1993): a processor is busy for
-each message that it sends or receives.  It works in parallel with the link, which transmits messages handed over
-earlier, so a round takes the longer of the two.  Hosts that share processors (namespaces of one computer) share this
-work too.
-
-Times by the alpha-beta model, and the number of chunks of a pipeline: a round takes L + bytes / B, where L is the
-latency of its slowest route and B follows from the most loaded resource when all flows of the round run at once.  The
-estimates only choose between equivalent schedules; the engine does not use them.
-
-One alpha-beta ring at data sheet rates is the back-of-the-envelope time of a collective, the baseline to beat.
-"""
+"""Map a schedule to a machine, and time it by the alpha-beta model (docs/decisions/collectives.md)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Rings: ``ring``, ``single-ring``, ``bidirectional-ring``, ``multi-ring`` and ``naive-ring``.
-
-Also subgroups and rings of each machine, and orders of ranks that place communicating ranks close together.
-The rings are found by a search in the link graph.  Each runs on its own stream; the bytes are split in proportion to
-the bandwidths that the rings reach when all run at once.
-"""
+"""The strategies ``ring``, ``single-ring``, ``bidirectional-ring``, ``multi-ring`` and ``naive-ring``."""
 
 from __future__ import annotations
 

@@ -1,18 +1,4 @@
-"""Strategies of one schedule: ``gpu0`` (``gpuN``), ``cpu``, ``tree``, ``double-tree``, ``halving-doubling``, ``gloo``.
-
-In trees and among pairs at doubling distances, ranks are ordered so that those that exchange data are close together
-(:func:`embed_order`).  The alpha-beta model chooses the number of chunks of a tree, and between halving and doubling
-(Rabenseifner) and, for short buffers, recursive doubling of the whole buffer.
-
-gloo, torch's backend between CPUs, runs an all-reduce along one ring in rank order, in which each rank sends to the
-previous one.  Each chunk is split into two segments or more, so that adding overlaps with sending (gloo/allreduce.cc).
-Its broadcast uses a binomial tree (gloo/broadcast.cc): rank v, counted from the root, receives from v - 2^i and sends
-to v + 2^j for every j > i.  It starts all its sends at once, so they share its link.  With n ranks and link bandwidth
-B, the root alone takes ceil(log2 n) S/B; 4 ranks take 3 S/B, where a tree with rounds would take 2 S/B.
-
-``sharded`` is a direct exchange, in which each rank owns an equal shard of the buffer.  Of equal machines, and of few
-sets of twins, a few equal flows represent the n (n - 1) of a direct exchange.
-"""
+"""Strategies of one schedule: ``gpu0``, ``cpu``, trees, ``sharded``, ``gloo`` ... (docs/decisions/collectives.md)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Execution of a plan on a machine: ``execute``.
-
-This module decides when an activity may start: after the previous one on its stream, after the activities it names, and
-once it has its queue slots.  Running activities are in :mod:`simulator.engine.rounds`, and their sharing of resources
-in :mod:`simulator.engine.flows`.
-"""
+"""Execution of a plan on a machine: when an activity may start (docs/decisions/engine.md)."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""Active flows and works: the resources they share, their rates, and their end times.
-
-Rates are recomputed when something starts or ends, and only for flows connected to it by shared resources.  All changes
-at one instant are handled together.  Shares are max-min fair: among flows in bytes per second, as on links with fair
-arbitration; among works in the rate relative to running alone, which is 1.  Where flows and works meet, all shares are
-relative to the rate alone, so that units do not matter.
-"""
+"""Active flows and works: the resources they share, their rates, and their end times (docs/decisions/engine.md)."""
 
 from __future__ import annotations
 

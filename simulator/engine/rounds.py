@@ -1,10 +1,4 @@
-"""Running activities, round by round, and the folding of repeated rounds: :class:`Rounds`.
-
-Once a round has run undisturbed from start to end, the following rounds would be the same, so they pass as one event.
-An activity that starts in the meantime on a shared resource wakes the folded rounds at the round and position they have
-reached.  Activities that repeat in step (the channels of a ring) are folded together.  Without folding, every round and
-flow is executed; the results are equal.
-"""
+"""Running activities, round by round, repeated ones folded (docs/decisions/engine.md): :class:`Rounds`."""
 
 from __future__ import annotations
 

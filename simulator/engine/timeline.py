@@ -1,9 +1,4 @@
-"""The result of an executed plan: when each activity ran, and the bytes moved; and resources under load.
-
-Those are the ones never saturated, the activities that meet nobody, and :class:`Capacities` at present.  Where none is
-saturated, no flow slows another, and one flow can represent many equal ones.  Limits that are shares of a link's rate
-follow it (:class:`simulator.plan.flow.FlowLimits`).
-"""
+"""When each activity ran, and the bytes moved; and resources under load (docs/decisions/engine.md)."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""The arguments of a command, by name: :class:`Arguments`; which values switch a setting on or off.
-
-Files that a launch line names, on disk or written by its script (``cat > ds.json <<EOF``): :class:`Files`.  Arithmetic
-of whole numbers and of lists, as shells, configurations and launch lines write it: :func:`whole_sum`.
-
-Those that do not affect the time of a step, and those that do but are not modelled (``known.yaml``):
-:func:`refuse_arguments` and :func:`unread` say so.
-"""
+"""A command's arguments and files, their arithmetic, and which have no effect (docs/decisions/launch-lines.md)."""
 
 from __future__ import annotations
 

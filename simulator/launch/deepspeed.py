@@ -1,9 +1,4 @@
-"""The settings of DeepSpeed's JSON configuration that affect a step: :func:`read_deepspeed`.
-
-What DeepSpeed, FSDP and Lightning keep in the host's memory are values of ``--offload``: :func:`offload_of`.
-DeepSpeed's sections name a device (deepspeed/runtime/zero/offload_config.py); ``cpu_offload`` and
-``cpu_offload_params`` are their older forms.  Parameters alone, and disks, are refused.
-"""
+"""The settings of DeepSpeed's JSON configuration that affect a step (docs/decisions/launch-lines.md)."""
 
 from __future__ import annotations
 

@@ -1,17 +1,4 @@
-"""Launch lines of programs with arguments of their own: nanoGPT, llm.c and torchtitan.
-
-``torchrun train.py config/train_gpt2.py --batch_size=12``: settings of nanoGPT are variables of its train.py, set in
-turn by Python files and by ``--name=value`` (karpathy/nanoGPT, train.py and configurator.py).  A file is not run: its
-assignments of numbers, text and sums of them are read.
-
-``mpirun -np 8 ./train_gpt2cu -b 64 -t 1024 -d 524288 -z 1 -e d12``: flags and their defaults are those of
-karpathy/llm.c, train_gpt2.cu.
-
-``torchrun -m torchtitan.train --model.name llama3 --model.flavor 8B ...``: names are those of torchtitan's
-job_config.py until 2025, and of config/configs.py since, whose lines name a model as ``--module llama3 --config
-llama3_8b``.  Data-parallel ranks shard parameters (FSDP2) unless their degree says otherwise.  Parameters are stored in
-fp32 and multiplied in bf16.
-"""
+"""Launch lines of nanoGPT, llm.c and torchtitan, with arguments of their own (docs/decisions/launch-lines.md)."""
 
 from __future__ import annotations
 

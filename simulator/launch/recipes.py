@@ -1,9 +1,4 @@
-"""Files of settings that a program reads in place of arguments: :func:`take_recipe`.
-
-LLaMA-Factory's and TRL's keys are arguments of Hugging Face's Trainer, Axolotl's have names of their own, NeMo's and
-Megatron-Bridge's are Megatron-LM's, in sections, and nanotron's say the same in other words.  ``recipes.yaml`` says
-which argument each key is.  Settings of the command line (``model.num_layers=2``) go before those of the file.
-"""
+"""Files of settings that a program reads in place of arguments (docs/decisions/launch-lines.md)."""
 
 from __future__ import annotations
 

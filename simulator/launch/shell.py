@@ -1,12 +1,4 @@
-"""Find the commands of a shell script without running it: :func:`commands_of`.
-
-Supported are line continuations, comments, quotes, assignments of words and arrays (``TP=8``, ``ARGS=(--bf16)``,
-``ARGS+=(...)``), ``$TP``, ``${TP}``, ``${TP:-8}``, ``${ARGS[@]}`` and integer arithmetic (``$((A * B))``).  A job's
-variables (``$SLURM_NNODES``) are those that its ``#SBATCH`` lines give.  Expansions whose value is known only at run
-time (``$1``, ``$(hostname)``) are left as written.  Commands are taken in the order of the script, including both
-branches of an ``if``; :func:`find_command` returns the one that launches the training, in its parts.  Options of the
-commands that run another one are no launcher's: ``numactl -N 0`` names a node of memory, ``nice -n 5`` a priority.
-"""
+"""Find the commands of a shell script without running it (docs/decisions/launch-lines.md)."""
 
 from __future__ import annotations
 

@@ -1,12 +1,4 @@
-"""Arguments of training programs: of Hugging Face's Trainer, and those that programs share.
-
-Names and defaults of :func:`read_trainer` are those of ``transformers.TrainingArguments`` and of Accelerate's command
-line.  The keys of Accelerate's configuration file (``--config_file``) are the launcher's arguments
-(:func:`add_config`).
-
-Those without one library behind them (timm, torchvision, Lightning, run_clm.py) say how many devices one process starts
-(``--devices 4``), the format (``--amp``, ``--precision bf16-mixed``), the length of sequences and the size of images.
-"""
+"""Arguments of Hugging Face's Trainer, and those that programs share (docs/decisions/launch-lines.md)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Which GPUs of each machine a launch line lets its processes see: :func:`visible_gpus`.
-
-``CUDA_VISIBLE_DEVICES``, ``HIP_VISIBLE_DEVICES``, ``ROCR_VISIBLE_DEVICES``, Accelerate's ``--gpu_ids``, and DeepSpeed's
-``--include`` and ``--exclude`` (deepspeed/launcher/runner.py).  Host files of DeepSpeed and Open MPI (``worker-1
-slots=8``): :func:`read_hosts`.
-"""
+"""Which GPUs of each machine a launch line lets its processes see (docs/decisions/launch-lines.md)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Divide a shell script into commands and words, as bash quotes them: :class:`Scanner`.
-
-Read are line continuations, comments, redirections (left out), ``'...'``, ``"..."``, ``$'...'``, substitutions within
-each other, and here-documents, which a shell reads as commands (``sbatch <<EOF``), or another command (``cat > FILE``).
-"""
+"""Divide a shell script into commands and words, as bash quotes them (docs/decisions/launch-lines.md)."""
 
 from __future__ import annotations
 

@@ -1,14 +1,4 @@
-"""What a flow carries, parts of a collective's buffer, and what limits it, shares of links' rates.
-
-The engine needs only byte counts.  To run a plan on real devices, one needs to know which bytes, and whether the
-receiver adds or stores them.  Parts are exact fractions of the buffer, so ranks agree on every boundary.
-
-Of equal flows one represents all (:class:`PairGroup`): between machines (:class:`Sites`), or :class:`Twins`.  The role
-of a machine is the number of flows of each kind that start and end there.  Loads are counted role by role, in the same
-order and with the same sums as machine by machine, so the cost grows with the number of roles, not machines. Twins are
-nodes with equal links to the same neighbour and no others, such as the hosts below one switch. Both count loads by
-keys, each of which stands for links or resources with equal loads.
-"""
+"""What a flow carries, what limits it, and of equal flows the one for all (docs/decisions/engine.md)."""
 
 from __future__ import annotations
 
@@ -286,9 +276,6 @@ class Sites:
         role, number = divmod(key, len(copies))
         stride = copies.stride(number)
         return (number - self._first * stride, stride, self.roles[role].hosts) if stride else (number, 0, (0,))
-
-
-# -- twins -----------------------------------------------------------------------------
 
 
 class Twins:

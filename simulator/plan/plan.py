@@ -1,14 +1,4 @@
-"""The plan: a directed acyclic graph of activities on streams.
-
-A stream runs its activities in plan order.  An activity also waits for the activities in ``after``, and for a slot in
-each queue in ``takes``.  Its parts start together, and it ends with the last of them:
-
-* :class:`Flow`: bytes along a route;
-* :class:`Work`: seconds at a place, and the share of each resource that it uses;
-* :class:`Fragment`: a plan of its own (a collective), which passes as one activity with its average loads.
-
-Concurrent activities that load the same resource slow each other (:mod:`simulator.engine.flows`).
-"""
+"""The plan: a directed acyclic graph of activities on streams (docs/decisions/engine.md)."""
 
 from __future__ import annotations
 
@@ -268,9 +258,6 @@ class PlanBuilder:
         """Return the plan."""
         of = tuple(self.tasks), tuple(self.rings), tuple(self.notes)
         return Plan(*of, dict(self.facts), dict(self.queues), tuple(self.perturbations))
-
-
-# -- several plans as one --------------------------------------------------------------
 
 
 def merge(plans: Sequence[Plan]) -> Plan:

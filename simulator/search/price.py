@@ -1,9 +1,4 @@
-"""Step times of candidates, in closed form from the costs of their parts: :class:`Pricer`.
-
-A pipeline takes ``m`` times its slowest stage, plus one pass of the other stages to fill and drain, divided by the
-chunks per stage (Narayanan et al., SC 2021, section 2.2), or as much of it as its schedule waits, plus the gradient
-sums still exposed after the last backward pass, and the update.  Memory is computed as for a simulated step.
-"""
+"""Step times of candidates, in closed form from their parts (docs/decisions/engine.md): :class:`Pricer`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Machines and parts as YAML files, loaded and checked; here what is loaded (:class:`Topology`).
-
-A loaded topology: devices and wires by name, with parts resolved and all figures in SI units, on their computers.
-
-What hand-written machines easily exceed is noted, with its place: PCIe lanes of a CPU, the rate of an adapter (NIC).
-"""
+"""Machines and parts as YAML files, loaded and checked; here what is loaded: :class:`Topology`."""
 
 from __future__ import annotations
 

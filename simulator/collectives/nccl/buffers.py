@@ -1,41 +1,4 @@
-"""The memory of a GPU that NCCL takes for a communicator, which no framework's allocator counts.
-
-After ``src/init.cc`` (computeBuffSizes), ``src/transport/{p2p,net,nvls,shm}.cc``, ``src/channel.cc`` and
-``src/graph/paths.cc`` of NVIDIA/nccl@e11238b3 (2.10.3), 5d3ab08b (2.17.1), b6475625 (2.20.3) and 022c022a (2.30).
-
-* Each connection of a channel to a neighbour has buffers of all three protocols: LL 8 lines x 512 threads x 8 steps x
-  16 B, LL128 120 elements x 640 threads x 8 steps x 8 B, Simple 4 MiB (NCCL_BUFFSIZE).  A pair, one to send and one to
-  receive, takes 12 MiB between GPUs that reach each other: 2 + 10 in pages of 2 MiB, or 6 + 6 where the receiver reads
-  the Simple buffer.  Over a network it takes 20 MiB; there the sender's LL buffer is in host memory.  Where data pass
-  host memory (no peer access, or no GPUDirect), all buffers are there.
-* A ring connects each rank to the next; a tree also connects the chain of a machine backward, and machines to their
-  parents and children in two trees; PAT connects ranks at all distances of a power of two.
-* Until 2.20 all algorithms are connected from the start.  "lazy" versions connect one before its first collective.
-* NVLS has two buffers for each channel and head: 8 steps of its chunk if "lazy", before that 4 MiB and a page; from
-  2.18 (2.20.3) until "lazy" for all channels, not its own alone.
-* Sends and receives have connections of their own to ranks of the same machine, over all channels that NVLink between
-  them fills.  To others they share 16 chunks a channel for sending, and as many for receiving.  From 2.12 (PXN) until
-  "lazy", every communicator takes those for sending.
-* With cuMem, each small array of a channel (three, and one of NVLS) takes a page.
-
-RCCL (src/include/device.h of ROCm/rccl@0123763f) runs 256 threads, so its LL buffers have half the lines, and those of
-LL128 28 elements a thread: a pair between GPUs takes 2 + 6 MiB.  It has neither cuMem, and so connects rings and trees
-from the start in all versions, nor NVLS, nor PAT.
-
-Interpretations: the ranks of a machine take turns at the network, so they hold equal parts of its connections; buffers
-that a neighbour near the adapter holds for others (PXN) are counted where they are used.
-
-The memory of a GPU that DeepEP takes to exchange tokens of experts, which no framework's allocator counts.
-
-After csrc/config.hpp (``get_nvl_buffer_size_hint``, ``get_rdma_buffer_size_hint``), ``get_dispatch_config`` and
-``get_combine_config`` of deep_ep/buffer.py, and csrc/kernels/configs.cuh of deepseek-ai/DeepEP; Megatron-LM asks for
-the larger of both (``get_buffer`` in megatron/core/transformer/moe/fused_a2a.py).
-
-* A channel is two of 20 SMs.  It has a ring of tokens for each GPU of a machine, each with its numbers and room for 128
-  experts (indices of 8 B, weights of 4 B) and 128 scales of 4 B.
-* Over a network, GPUs in the same place of each machine exchange: two rings a machine and channel, sending and
-  receiving.  NVSHMEM, which holds them, takes memory in 512 MiB (``NVSHMEM_CUMEM_GRANULARITY``).
-"""
+"""A GPU's memory that NCCL takes for a communicator, and DeepEP for experts (docs/decisions/collectives.md)."""
 
 from __future__ import annotations
 

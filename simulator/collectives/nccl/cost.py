@@ -1,24 +1,4 @@
-"""Costs of NCCL's kernels on top of the links: launch, protocol latency, achieved share of the link rate.
-
-NCCL's planning numbers (``tables.py``) determine its choices, but are too rough to predict times.  The constants here
-do that, for all machines (``simulator/constants/nccl.json``, docs/decisions/nccl-costs.md).
-
-A collective takes
-
-    max(launch, pace x (base + hops x hop) + network hops x network hop + latency of the routes
-                + bytes / min(share x bandwidth of the links, channels x rate of a channel)
-                + passes x own part / bandwidth of the memory
-                + fill x first window x (1 / bandwidth of the links + network stages / bandwidth of the NICs)
-                + pace x rounds of chunks x (hop + heads x head))
-
-where launch is the time one host thread takes to start a kernel on each of its GPUs: successive collectives cannot run
-faster than they are launched.  The pace scales the GPU's own steps with its clock.
-
-Recent versions take half the time of earlier ones between 64 KB and 4 MB on the same machine, so each has its own
-constants.
-
-Each flow has a pace: it uses each link at the share that the link's kind allows, of its present rate.
-"""
+"""Costs of NCCL's kernels on top of the links, at whose pace flows go (docs/decisions/collectives.md)."""
 
 from __future__ import annotations
 

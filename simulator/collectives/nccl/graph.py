@@ -1,26 +1,4 @@
-"""The graph with which NCCL would plan, for the ranks of a group, and the rings of its channels over the links.
-
-After NVIDIA/nccl@5067397c (2.30.7) ``src/init.cc`` and ``src/graph/connect.cc``: each machine searches by itself
-(:mod:`simulator.collectives.nccl.search`), all agree on the minimum of each figure, and the communicator gets twice the
-channels.
-
-Interpretations where the source leaves room:
-
-* Machines are equal; equal choices of GPUs on them are searched once.
-* GPUs of other vendors, or of unknown compute capability, are searched and tuned like an A100, with
-  the achieved rates of their own links; RCCL's orders are its own.
-* The latency stated by a network plugin is the NIC part's ``plugin_latency``; NCCL plans with it but
-  does not wait for it.
-* Two levels of PCIe switches are not flattened into one.
-
-RCCL, AMD's version of NCCL, does not search where it knows the machine: it takes orders from tables of models
-(ROCm/rccl ``src/graph/rome_models.cc``), on eight MI300X seven rings that share no link.  A machine with the same links
-has the same orders, whatever its model.
-
-Among eight GPUs that are all joined directly, small buffers need no ring: each GPU sends each other one its part, and
-the sums come back the same way.  Until 2.27 RCCL runs this as a program of MSCCL (``tools/msccl-algorithms``:
-allreduce-allpairs-8n-*, allgather-8n-*), later as its own kernels (``rccl_arch_thresholds``: DDA).
-"""
+"""The graph with which NCCL would plan, and the rings of its channels (docs/decisions/collectives.md)."""
 
 from __future__ import annotations
 
@@ -249,7 +227,6 @@ def in_orders_of_rccl(seen: SeenMachine, found: ChannelSolution) -> ChannelSolut
     alike = {(path.kind, path.bandwidth) if path is not None else (rank_of["sys"], 0) for path in paths}
     if [kind for kind, _ in alike] != [rank_of["nvl"]]:
         return found
-
     orders = tuple(tuple(seen.gpus[i] for i in order) for order in separate_rings(len(seen.gpus)))
     if len(orders) <= len(set(found.orders)):
         return found

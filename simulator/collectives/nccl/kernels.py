@@ -1,12 +1,4 @@
-"""The plans of NCCL's kernels: ring, tree, NVLS, and point to point.
-
-Inside one machine, a ring runs round by round.  Over several machines, and along trees, data move in small chunks: all
-hops work at once, preceded by the pipeline fill, the latency of the first chunk.  If machines are equal, the first
-machine's routes represent those of all.
-
-Chunks of NVLS are as in NVIDIA/nccl@5067397c ``src/enqueue.cc`` (calcCollChunking): in each round, each channel moves
-one chunk per head.  If a buffer fills few rounds of all channels and heads, NCCL uses smaller chunks.
-"""
+"""The plans of NCCL's kernels: ring, tree, NVLS, and point to point (docs/decisions/collectives.md)."""
 
 from __future__ import annotations
 

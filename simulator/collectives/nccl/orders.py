@@ -1,9 +1,4 @@
-"""Candidate rings of NCCL's search: orders of a machine's GPUs, and their loads on its links.
-
-The orders follow NVIDIA/nccl@5067397c ``src/graph/search.cc``.  On NVLink switches, only the given order and its
-reverse are tried; over direct NVLinks every order is possible, with direct and wide hops first; over PCIe, the order of
-the ranks and the nearest-neighbour orders are tried.
-"""
+"""Candidate rings of NCCL's search: orders of a machine's GPUs, and their loads (docs/decisions/collectives.md)."""
 
 from __future__ import annotations
 

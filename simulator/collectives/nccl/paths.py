@@ -1,16 +1,4 @@
-"""One machine as NCCL sees it: links at planning bandwidths, and the path between any two devices.
-
-After NVIDIA/nccl@5067397c ``src/graph/topo.cc`` (bandwidths of links) and ``src/graph/paths.cc`` (paths and their
-classes).  Bandwidths are whole MB/s, so that sums are exact.
-
-Where the topology lacks a figure that NCCL would read:
-
-* NVLink of a GPU without ``compute_capability``, xGMI and C2C have the bandwidth of large transfers.
-* Between CPUs of unknown vendor, NCCL assumes an unlimited link; here the topology's socket link
-  counts, if there is one.
-* EFA adapters at one switch act as one network device if there are more adapters than GPUs, as
-  aws-ofi-nccl groups them.
-"""
+"""One machine as NCCL sees it: planned bandwidths, and paths between devices (docs/decisions/collectives.md)."""
 
 from __future__ import annotations
 

@@ -1,21 +1,4 @@
-"""NCCL's search within one machine, which finds the number of channels and their speed.
-
-After NVIDIA/nccl@5067397c (2.30.7) ``src/graph/search.cc`` (ncclTopoCompute), but by capacities instead of step by
-step.  For each candidate speed, fastest first, it packs as many rings as the links can carry at once, loosening path
-classes in NCCL's order.  The search ends at the first speed at which the rings use all of a GPU's bandwidth; otherwise
-it continues down to about half the speed of the best solution so far.
-
-Interpretations where the source leaves room:
-
-* Rings return to the network device they came from (NCCL's crossNic 0); on eight H100 with eight adapters this gives 8
-  x 45.  Rings that enter by one device and leave by another, which NCCL may try too, are not considered.
-* Channels count as equal if one order of the GPUs yields as many rings as all orders together.
-* Trees use the rings' channels; only their speed inside a machine may be higher.  It is raised step
-  by step while it is below twice the network's.
-* Packing is exact on small machines.  With many competing orders (eight GPUs, all linked directly)
-  it is the better of first fit and a bounded search, and may miss a channel.
-* All speeds and classes share one budget of steps; when it ends, the best solution so far stands.
-"""
+"""NCCL's search in a machine for the number of channels and their speed (docs/decisions/collectives.md)."""
 
 from __future__ import annotations
 

@@ -1,14 +1,4 @@
-"""The numbers by which NCCL plans: those of 2.30.7's search and of parts of its tuner, and rules of each known version.
-
-They come from NVIDIA/nccl@5067397c, ``src/graph/{tuning.cc,topo.h,search.cc}`` and ``src/enqueue.cc`` (Apache-2.0).
-They are planning figures, not measurements: an A100's NVLink is 20 GB/s here, whatever it achieves.  As in NCCL,
-latencies are in microseconds and bandwidths in GB/s = 1e9 B/s.
-
-The rules are the tables by which the tuner chooses (:class:`Rules`), of each version whose source is known.
-``rules.json`` has them, from ``src/graph/tuning.cc`` at the commits named there; rows are GPU generations (Volta and
-older, Ampere, Hopper, Blackwell) and columns 1, 2 and more nodes.  A version between two known ones chooses by the
-older.  The search for rings is that of 2.30 for all of them.
-"""
+"""The numbers by which NCCL plans, of 2.30.7 or by version (docs/decisions/collectives.md)."""
 
 from __future__ import annotations
 
@@ -31,14 +21,10 @@ CpuKind = Literal["intel", "amd", "arm", "ibm", "mixed", "other"]
 
 Triple = tuple[float, float, float]
 
-# -- tuning.cc: latencies (the rest, by version, is below) -------------------------
-
+# tuning.cc: latencies (the rest, by version, is below)
 PAT_LOG_SHARE = 3.5  # network hops of PAT overlap: each counts 1 / 3.5
 PAT_LINEAR_US = 2.8  # per rank
 POST_US, POST_AMD_US = 1.0, 2.0  # of one network operation for the proxy thread; Simple pays three times that
-
-
-# -- tuning.cc: bandwidth caps of NVLS; rows by GPU generation, columns for 1, 2 and more nodes
 
 
 def generation(compute_capability: int) -> int:
@@ -46,13 +32,12 @@ def generation(compute_capability: int) -> int:
     return sum(compute_capability >= first for first in (80, 90, 100))
 
 
+# tuning.cc: caps of NVLS; rows by GPU generation, columns for 1, 2 and more nodes
 NVLS_TREE_MAX: tuple[Triple, ...] = ((26.5, 18.5, 10.0), (24.0, 23.6, 17.8), (0.0, 57.7, 45.5), (0.0, 96.0, 80.0))
 NVLS_EFFICIENCY = (0.0, 0.0, 0.85, 0.74)
-
 TREE_CORRECTED_UP_TO = 22  # last index for trees; NVLS trees use one more
 
-# -- enqueue.cc: channels and threads ---------------------------------------------------
-
+# enqueue.cc: channels and threads
 MAX_CHANNELS = 64
 THREADS: Mapping[Protocol, int] = {"LL": 512, "LL128": 640, "Simple": 512}
 NVLS_THREADS = 640
@@ -69,8 +54,7 @@ RING_CHUNK = 2048 * 1024  # bytes of a rank's part in one channel of a Simple ri
 P2P_CHUNK = 512 * 1024  # bytes of a channel over NVLink (src/init.cc)
 P2P_CHANNELS = 32  # of point to point if a switch joins the GPUs
 
-# -- topo.h: link bandwidths for the search, in GB/s ------------------------------------
-
+# topo.h: link bandwidths for the search, in GB/s
 PCIE3_X16 = 12.0
 LOCAL = 5000.0
 INTEL_P2P_OVERHEAD = 6 / 5  # factor on the load of each PCIe link between GPUs through an Intel CPU
@@ -97,8 +81,7 @@ def planned_pcie(nominal_Bps: float) -> float:
     return (whole if abs(lanes / whole - 1) < 0.04 else lanes) * 60 / 80
 
 
-# -- topo.h, topo.cc: between the sockets of a machine (2.30.7 and later, and copies of 2.13 to 2.28) ------------------
-
+# topo.h, topo.cc: between the sockets of a machine (2.30.7 and later, and copies of 2.13 to 2.28);
 # GB/s by architecture (substring of the part's, lower case), then by vendor.
 _Rates = tuple[tuple[tuple[str, ...], float], ...]
 _SKYLAKE = ("skylake", "cascade", "cooper", "ice lake")
@@ -137,8 +120,7 @@ def _of_design(cpu: Node, rates: _Rates, otherwise: float) -> float:
     return next((rate for names, rate in rates if any(name in architecture for name in names)), otherwise)
 
 
-# -- search.cc: speeds tried for one channel, fastest first ------------------------------
-
+# search.cc: speeds tried for one channel, fastest first
 SPEEDS_INTRA: tuple[tuple[float, ...], ...] = (
     (40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3),
     (60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3),
@@ -154,9 +136,6 @@ SPEEDS_INTER: tuple[tuple[float, ...], ...] = (
 def search_speeds(compute_capability: int, *, inter: bool) -> tuple[float, ...]:
     """Return the speeds in GB/s that the search tries, fastest first, given the communicator's lowest capability."""
     return (SPEEDS_INTER if inter else SPEEDS_INTRA)[sum(compute_capability >= first for first in (90, 100))]
-
-
-# -- rules of versions -------------------------------------------------------------------
 
 
 Rows = tuple[Triple, ...]

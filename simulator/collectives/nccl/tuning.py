@@ -1,21 +1,4 @@
-"""NCCL's cost model: the algorithm and protocol that it chooses, and the time that it expects.
-
-``time = latency + size / bandwidth``, both from tables and a few caps, for every enabled pair of algorithm and
-protocol; the pair with the least time is chosen.  As in NVIDIA/nccl@5067397c (2.30.7) ``src/graph/tuning.cc``
-(ncclTopoTuneModel, ncclTopoGetAlgoTime) and ``src/enqueue.cc``, for a group with one operation; what earlier versions
-do otherwise is in :mod:`simulator.collectives.nccl.tables`.  Sizes are those of nccl-tests (see
-:mod:`simulator.workload`), which NCCL uses too.
-
-Interpretations where the source leaves room:
-
-* NCCL searches a graph for each algorithm.  Here ring, tree and PAT share one; a tree may have a higher
-  ``tree_bw_intra_GBps``, which the search finds on slow networks, and NVLS has its own heads and speeds.
-* Inside a node, only ``nvl`` has NVLink's hop latency; a hop through another GPU (``nvb``) costs as much as PCIe.
-* Sums over the ranks of a node use n_ranks / n_nodes: exact for bandwidths, rounded down for latencies.
-* NVLS inside one node is capped by ``nvls_bw_inter_GBps`` too, although no data pass a NIC, because
-  NCCL computes it so.
-* CollNet, and NVLS over several nodes, need a plugin of the network and are left out.
-"""
+"""NCCL's cost model, by which it chooses algorithm and protocol (docs/decisions/collectives.md)."""
 
 from __future__ import annotations
 
@@ -214,8 +197,6 @@ class _Pair:
         inside = PATH_TYPES.index(graph.type_intra) <= PATH_TYPES.index(self.rules.ll128_inside)
         chips = low >= 70 and (low == high or low >= 90) if known is None else low == high and low in known
         return across and inside and chips
-
-    # -- bandwidth, in GB/s ------------------------------------------------------------
 
     def _busbw(self) -> float:
         if self.algorithm in ("nvls", "nvls_tree"):

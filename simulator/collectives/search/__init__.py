@@ -1,15 +1,4 @@
-"""Searches for rings and trees in the link graph of a machine, and how many of them its links carry at once (packing).
-
-Packing chooses a largest multiset of candidates that share limited units, within a :class:`Budget` of steps.  Budgets
-are counted in steps instead of seconds so that equal inputs give equal results everywhere.
-
-Cycles through all GPUs over direct links are listed, and the largest set that fits at once.  The graph
-(:class:`LinkGraph`) has the NVLinks and xGMI links among chosen GPUs, in units of one link.
-
-Of GPUs that are all joined directly, rings and chains that share no directed link with each other are found for any
-number (:func:`separate_rings`, :func:`separate_chains`).  RCCL has such orders for its machines as tables
-(``src/graph/rome_models.cc``: eight chains of eight MI300X over a network, seven rings on one machine).
-"""
+"""Searches for cycles in a machine's link graph, and what it carries at once (docs/decisions/collectives.md)."""
 
 from __future__ import annotations
 

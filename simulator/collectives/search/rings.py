@@ -1,21 +1,4 @@
-"""Search for rings in the link graph: the largest set that fits at once; no ring is predefined.
-
-On one machine, in this order:
-
-1. Direct GPU links (NVLink, xGMI): list all Hamiltonian cycles, and pack as many as fit into
-   the links at once, each at the speed of one link.
-2. If no such cycle spans the GPUs, allow hops through a neighbouring GPU, as few as possible.  The alternative is the
-   best ring over the routes of the machine's transport rules (PCIe, host memory).  The faster of the two wins.
-3. On a crossbar (NVSwitch) and over PCIe, one ring in a good order uses all the bandwidth.
-
-Every search has a budget of steps; if it runs out, the best rings so far are used, with a note.  The result does not
-depend on the order in which ranks are named.
-
-Over several machines there is one ring per NIC: it enters each machine at a GPU nearest to that NIC, and leaves near
-the same or the previous one, such that every NIC sends as much as it receives.  A last GPU without a NIC of its own
-sends over NVLink through the GPU where the ring entered (NCCL's PXN).  A ring passes through all machines below a
-switch before it goes on to the nearest other switch.
-"""
+"""The largest set of rings that a machine's links carry at once, by search (docs/decisions/collectives.md)."""
 
 from __future__ import annotations
 
@@ -303,7 +286,6 @@ def _separate_chains(group: Communicator, ranks: list[int]) -> list[_Chain]:
         return []
     if any(group.router.direct(a, b) is None for a, b in permutations(nodes, 2)):
         return []
-
     near, owners = _nics(group, ranks, nearest=True)
     chains = [tuple(ranks[i] for i in order) for order in separate_chains(len(ranks))]
     chosen: dict[int, tuple[int, ...]] = {}
