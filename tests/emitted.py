@@ -54,6 +54,12 @@ def drawn(framework: Emitter, draw: random.Random) -> CommandOptions:
     words += ["sp"] if tp > 1 and chance() < 0.8 else []
     words += ["tp_overlap"] if "sp" in words and chance() < 0.2 else []
     words += ["flex"] if ep > 1 and framework == "megatron" and chance() < 0.3 else []
+    words += ["ep_overlap"] if ep > 1 and framework == "megatron" and chance() < 0.3 else []
+    words += (
+        ["shared_overlap"]
+        if ep > 1 and "ep_overlap" not in words and framework == "megatron" and chance() < 0.3
+        else []
+    )
     words += [f"vp={one_of(2, 2, 3)}"] if pp > 1 and chance() < 0.3 else []
     words += (
         [f"schedule={one_of('gpipe', 'zb-v')}"] if pp > 1 and "vp" not in " ".join(words) and chance() < 0.1 else []

@@ -50,6 +50,7 @@ _MEGATRON = (
     "--seq-length 64 --vocab-size 99 --micro-batch-size 1 --global-batch-size 4 --bf16 --swiglu "
     "--normalization RMSNorm --position-embedding-type rope --disable-bias-linear --attention-backend auto"
 )
+_EXPERTS = f"{_MEGATRON} --num-experts 4 --expert-model-parallel-size 2 --moe-grouped-gemm"
 _GPT = (
     "torchrun --nproc-per-node 2 pretrain_gpt.py --num-layers 4 --hidden-size 64 --num-attention-heads 2 "
     "--seq-length 64 --vocab-size 99 --micro-batch-size 1 --global-batch-size 4 --fp16 --hidden-dropout 0 "
@@ -66,7 +67,8 @@ _LINES: Mapping[List, tuple[str, ...]] = {
         f"{_GPT} {{}}",
         f"{_GPT} --tensor-model-parallel-size 2 --sequence-parallel {{}}",
         f"{_GPT} --pipeline-model-parallel-size 2 {{}}",
-        f"{_MEGATRON} --num-experts 4 --expert-model-parallel-size 2 --moe-grouped-gemm {{}}",
+        f"{_EXPERTS} {{}}",
+        f"{_EXPERTS} --moe-shared-expert-intermediate-size 64 --moe-expert-capacity-factor 1 {{}}",
         f"{_MEGATRON} --num-experts 4 --multi-latent-attention --q-lora-rank 1536 {{}}",
     ),
     "torchtitan": (f"{_TITAN} {{}}", f"{_TITAN} {_SPLIT} {{}}"),

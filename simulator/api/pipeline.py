@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 from simulator.api.context import refuse_passing
 from simulator.collectives.communicator import ConcurrentGroups, Strategy
@@ -20,6 +21,7 @@ from simulator.step.launch import Part
 from simulator.step.precision import storage_of
 from simulator.sums import sums_by_key
 from simulator.training.data_parallel import gradient_bytes
+from simulator.training.overlap import in_turns
 from simulator.training.pipeline import Chunk, CollectivePrice, StageWork, plan_chunk, plan_pipeline
 from simulator.training.placement import Placement
 from simulator.training.plan import SharedStep
@@ -62,6 +64,7 @@ def run_pipeline(shared: SharedStep) -> PipelineRun:
     tied_bytes = tied * gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
     is_apart = len(parts) - 1 not in stage_parts(layout, 0)  # else a stage has both ends of the network
     behind, _ = next_places(layout)
+    both: dict[object, Timeline] = {}
     sends = _Prices(places, shared.layer_strategy)
     paces = _paces(places, question, placement)
     stages, within, exchanged = [], [], []
@@ -81,8 +84,10 @@ def run_pipeline(shared: SharedStep) -> PipelineRun:
         key = place.device, role.pace, network_key(whole)
         if key not in updates:
             acting = replace(role, issues=launches_of(place.device, whole, question.rank_options))
-            updates[key] = acting, execute(shared.machine, plan_chunk(shared, acting, "update")).end_s, whole
+            update = [each for each in acting.issues if each.part == "update"]
+            updates[key] = acting, execute(shared.machine, plan_chunk(shared, acting, update)).end_s, whole
         acting, update_s, whole = updates[key]
+        pairs = _together(shared, role, [chunk for chunk, _, _ in found], both) if layout.ep_overlap else {}
         work = StageWork(
             role=replace(role, issues=acting.issues),
             network=whole,
@@ -98,9 +103,11 @@ def run_pipeline(shared: SharedStep) -> PipelineRun:
             shared_bytes=float(tied_bytes) if is_apart else 0.0,
             update_s=update_s,
             node=places.machine.nodes[role.node],
+            together_s={at: together.end_s for at, together in pairs.items()},
         )
         stages.append(work)
-        within.append(_summed([uses for _, uses, _ in found]))
+        used = [stream_uses(pairs[chunk, chunk]) if pairs else uses for chunk, (_, uses, _) in enumerate(found)]
+        within.append(_summed(used))
         received = sum(each_s > 0.0 for each_s in work.received_s)
         before = [(sends.largest, received)] if received and sends.largest is not None else []
         exchanged.append((*before, *(exchange for _, _, exchanges in found for exchange in exchanges)))
@@ -183,7 +190,8 @@ def _price(shared: SharedStep, role: Role, network: Network) -> _Priced:
     uses = []
     exchanges: list[tuple[Fragment, int]] = []
     for part in _PASSES:
-        timeline = execute(machine, plan_chunk(shared, acting, part), fold=shared.fold)
+        launches = [issue for issue in issues if issue.part == part]
+        timeline = execute(machine, plan_chunk(shared, acting, launches), fold=shared.fold)
         seconds[part] = timeline.end_s
         uses.append(stream_uses(timeline))
         for task in timeline.plan.tasks:
@@ -198,6 +206,22 @@ def _price(shared: SharedStep, role: Role, network: Network) -> _Priced:
     counts = sum(p.elements for p in trained), sum(p.elements for p in trained if p.name in apart)
     chunk = Chunk(seconds["forward"], seconds["backward"], of_weights, mean, issues, *counts)
     return chunk, _summed(uses), tuple(exchanges)
+
+
+def _together(
+    shared: SharedStep, role: Role, chunks: Sequence[Chunk], known: dict[object, Timeline]
+) -> dict[tuple[int, int], Timeline]:
+    """Return the forward pass of each chunk with the backward pass of each, at once; *known* ones are not repeated."""
+    found = {}
+    for at in product(range(len(chunks)), repeat=2):
+        forward, backward = (chunks[chunk].issues for chunk in at)
+        key = role.place.device, role.pace, id(forward), id(backward)
+        if key not in known:
+            onward = [each for each in forward if each.part == "forward"]
+            launches = in_turns([each for each in backward if each.part == "backward"], onward, lambda each: each)
+            known[key] = execute(shared.machine, plan_chunk(shared, role, launches), fold=shared.fold)
+        found[at[0], at[1]] = known[key]
+    return found
 
 
 def _summed(uses: Sequence[dict[str, StreamUse]]) -> dict[str, StreamUse]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 
-from simulator.errors import InputError
+from simulator.errors import InputError, one_line
 from simulator.launch.arguments import ARGUMENTS, Arguments, whole_list
 from simulator.launch.words import NAMES
 from simulator.records import dataclass, field
@@ -17,6 +17,7 @@ from simulator.workload.zoo.registry import find_entry
 
 _MEGATRON = NAMES["megatron"]
 _POSITIONS = ("learned_absolute", "rope", "none", "relative", "yarn", "mrope", "alibi")
+_MOST_CAPACITY = 10_000  # percent
 _MADE = re.compile(r"(-(hf|instruct|chat|it|sft|dpo|v\d+(\.\d+)?|\d{4}))+$")
 
 
@@ -143,6 +144,7 @@ def _experts(args: Arguments, layers: int, experts: int, inner: int) -> dict[str
         "mtp_layers": args.number("mtp-num-layers") or 0,
         "dense_layers": 0,
     }
+    found |= _capacity(args)
     frequency = args.text("moe-layer-freq") or "1"
     if frequency != "1":
         pattern = whole_list(frequency, layers) or []  # Megatron-LM evaluates it (training/arguments.py, moe_freq_type)
@@ -152,6 +154,19 @@ def _experts(args: Arguments, layers: int, experts: int, inner: int) -> dict[str
         else:
             args.fault("moe-layer-freq", f"'{frequency}' is not modelled; 1 is, or [0]*1+[1]*{layers - 1}")
     return found
+
+
+def _capacity(args: Arguments) -> dict[str, int | str]:
+    """Return the rows that experts have room for, in percent of an even share, if anything limits them."""
+    name, pads = "moe-expert-capacity-factor", args.has("moe-pad-expert-input-to-capacity")
+    text = args.text(name)
+    try:
+        percent = 0 if text is None else round(100 * float(text))
+    except (ValueError, OverflowError):
+        percent = _MOST_CAPACITY + 1
+    if percent > _MOST_CAPACITY or (text is not None and percent == 0):
+        args.fault(name, f"'{one_line(text or '', 40)}' is no number from 0.01 to {_MOST_CAPACITY // 100}")
+    return {"expert_capacity": percent, "pad_capacity": int(pads)} if percent > 0 else {}
 
 
 def _vocabulary(args: Arguments, workload: str, tp: int) -> int | None:

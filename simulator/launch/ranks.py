@@ -211,6 +211,7 @@ def read_layout(args: Arguments, ranks: LaunchRanks, deepspeed: DeepSpeed) -> La
     comm = _CP_COMM[said] if said in _CP_COMM and args.has("cp-comm-type") else "p2p"  # others stay unread
     experts = args.number("expert-model-parallel-size", "moe-expert-parallel-size") or 1
     has_flex = experts > 1 and (args.has("moe-enable-deepep") or args.value("moe-token-dispatcher-type") == "flex")
+    has_shared = "moe-shared-expert-intermediate-size" in args and args.has("moe-shared-expert-overlap")
     of_expert = args.number("expert-tensor-parallel-size")
     has_etp = "num-experts" in args and of_expert not in (None, found.tp)  # default: --tensor-model-parallel-size
     has_sp = args.has("sequence-parallel") and found.tp > 1
@@ -218,6 +219,7 @@ def read_layout(args: Arguments, ranks: LaunchRanks, deepspeed: DeepSpeed) -> La
         f"cp_comm={comm}": comm != "p2p" and found.cp > 1,
         f"ep={experts}": experts > 1,
         "flex": has_flex,
+        "shared_overlap": has_shared and experts > 1,
         f"etp={of_expert}": has_etp,
         "sp": has_sp,
         "tp_overlap": has_sp and args.has("tp-comm-overlap"),
@@ -226,6 +228,8 @@ def read_layout(args: Arguments, ranks: LaunchRanks, deepspeed: DeepSpeed) -> La
     }
     found.more += [word for word, is_said in words.items() if is_said]
     _read_shards(args, deepspeed, found)
+    if found.zero < 2 and args.has("overlap-moe-expert-parallel-comm") and experts > 1:
+        found.more.append("ep_overlap")
     return found
 
 

@@ -39,6 +39,11 @@ class Layout(Checked):
     - ``etp``: ranks that split each expert (expert tensor parallelism); ``tp`` by default.
     - ``flex``: a token is sent once to each node that holds experts of it, and their results are added up there
       (DeepEP, HybridEP; ``--moe-token-dispatcher-type flex``); otherwise it is sent once per expert.
+    - ``ep_overlap``: tokens of one micro-batch go to experts while another computes: each forward pass runs with the
+      backward pass of an earlier micro-batch (:mod:`simulator.training.overlap`;
+      ``--overlap-moe-expert-parallel-comm``).
+    - ``shared_overlap``: the expert that all tokens pass computes while the others' tokens are on their way
+      (``--moe-shared-expert-overlap``).
     - ``sp``: activations that tensor parallelism leaves whole are split along the sequence (sequence parallelism).
     - ``tp_overlap``: the gathers and scatters of ``sp`` go piece by piece, beside the products that read or write the
       data (user buffers of Transformer Engine, ``--tp-comm-overlap``).
@@ -63,6 +68,8 @@ class Layout(Checked):
     ep: Annotated[int, _DEGREE] = 1
     etp: Annotated[int, _DEGREE] | None = None
     flex: bool = False
+    ep_overlap: bool = False
+    shared_overlap: bool = False
     sp: bool = False
     tp_overlap: bool = False
     vp: Annotated[int, _DEGREE] = 1
@@ -83,6 +90,16 @@ class Layout(Checked):
             yield "cp_comm is what ranks that split a sequence exchange; add cp=2 or more"
         if self.flex and self.ep == 1:
             yield "flex dispatches tokens to experts; add ep=2 or more"
+        if self.ep_overlap and self.ep == 1:
+            yield "ep_overlap hides how tokens reach experts; add ep=2 or more"
+        elif self.ep_overlap and self.zero > 1:
+            yield f"ep_overlap goes with zero=0 and zero=1, not {self.zero}"
+        elif self.ep_overlap and self.pp > 1 and self.vp == 1 and self.schedule not in ("dualpipe", "dualpipe-v"):
+            yield "ep_overlap runs a forward pass beside a backward pass; add vp=2 or more, or schedule=dualpipe"
+        if self.shared_overlap and self.ep == 1:
+            yield "shared_overlap hides how tokens reach experts; add ep=2 or more"
+        elif self.shared_overlap and self.ep_overlap:
+            yield "shared_overlap and ep_overlap hide the same exchanges; give one of the two"
         if self.pp == 1 and (self.vp > 1 or self.schedule != "1f1b"):
             yield "vp and schedule apply to a pipeline; add pp=2 or more"
         elif self.vp > 1 and self.schedule != "1f1b":
@@ -224,7 +241,7 @@ def _value(text: str, key: str, said: str, has_value: bool) -> object:
     names = [field.name for field in fields(Layout) if field.name != "process"]
     if key not in names:
         why = f"'{one_line(key, 30)}' is none of its items; {nearest(key, [*names, 'fsdp', *PROCESSES[1:]])}"
-    elif key in ("flex", "sp", "tp_overlap"):
+    elif key in ("flex", "ep_overlap", "shared_overlap", "sp", "tp_overlap"):
         if not has_value or said in ("0", "1"):
             return said != "0"
         why = f"{key} stands alone, or is 0 or 1"

@@ -182,7 +182,8 @@ class RankWork:
         shared = SharedStep(places, network, changed(self.question, layout=layout), self.group, nccl, nccl)
 
         def part_s(part: Part) -> float:
-            return execute(places.machine, plan_chunk(shared, role, part)).end_s
+            launches = [issue for issue in role.issues if issue.part == part]
+            return execute(places.machine, plan_chunk(shared, role, launches)).end_s
 
         over_all_s, over_summed_s = (
             sum(issue.device_s for issue in role.issues if issue.over == over) for over in ("all", "summed")

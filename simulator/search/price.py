@@ -112,7 +112,7 @@ class Pricer:
             units, saved = self._units(layout, stage), tuple[float, ...]()
             if schedule_of(layout).chunks:
                 saved = tuple(float(part.held(each).moments[0].saved_bytes) for each in self._chunks(layout, stage))
-            flying = in_flight(layout, stage, way.micro_batches, saved) if layout.pp > 1 else 1.0
+            flying = in_flight(layout, stage, way.micro_batches, saved)
             asked = replace(part.question, micro_batches=way.micro_batches)
             need = held_memory(part.held(units), part.gathered(layout), asked, self.device, layout, flying)
             most = max(most, need.total_bytes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from simulator.errors import InputError, divisors, one_line, refused
@@ -22,7 +23,15 @@ _MOST_CHUNKS = 8  # per pipeline stage
 _FAR: tuple[Axis, ...] = ("tp", "cp", "pp", "dp")  # pipeline stages close together, data-parallel replicas far apart
 
 # What goes with a word that is parsed by itself.
-_BESIDE = {"flex": "ep=2,", "sp": "tp=2,", "tp_overlap": "tp=2,sp,", "vp": "pp=2,", "schedule": "pp=2,"}
+_BESIDE = {
+    "flex": "ep=2,",
+    "ep_overlap": "ep=2,",
+    "shared_overlap": "ep=2,",
+    "sp": "tp=2,",
+    "tp_overlap": "tp=2,sp,",
+    "vp": "pp=2,",
+    "schedule": "pp=2,",
+}
 _BESIDE |= {"shards": "zero=1,"}
 
 
@@ -119,8 +128,12 @@ class Space:
 
     def layout_of(self, division: Division) -> Layout:
         """Return the layout of *division*; exchanges overlap, and tokens are sent once, only where that is fixed."""
-        overlap, flex = (bool(dict(self.fixed).get(name)) for name in ("tp_overlap", "flex"))
-        return Layout(**division._asdict(), tp_overlap=division.sp and overlap, flex=division.ep > 1 and flex)
+        goes_with = {
+            "tp_overlap": division.sp,
+            **dict.fromkeys(("flex", "ep_overlap", "shared_overlap"), division.ep > 1),
+        }
+        said: dict[str, Any] = {name: goes and bool(dict(self.fixed).get(name)) for name, goes in goes_with.items()}
+        return Layout(**division._asdict(), **said)
 
     def recomputes(self, network: Network) -> tuple[Recompute, ...]:
         """Return the recomputations to try: of blocks where the network has any, of attention where it saves scores."""
@@ -143,11 +156,10 @@ class Space:
                 for zero, shards in self._shardings(pp, cp * dp):
                     apart = pp > 1 and dp > 1 and ep == 1 and self.device_count > self.node_size
                     for order in self._choices("order", (ORDER, _FAR) if apart else (ORDER,)):
-                        usual = replace(self.layout_of(division), pp=pp, dp=dp, vp=vp, zero=zero, shards=shards)
                         rest = {key: value for key, value in self.fixed if key == "schedule" and pp > 1}
-                        schedule = rest.get("schedule", "1f1b")
-                        if (vp == 1 or schedule == "1f1b") and (pp % 2 == 0 or schedule != "dualpipe"):
-                            yield replace(usual, order=order, **rest)
+                        rest |= {"pp": pp, "dp": dp, "vp": vp, "zero": zero, "shards": shards, "order": order}
+                        with suppress(InputError):  # what does not go together
+                            yield replace(self.layout_of(division), **rest)
 
     def micro_sizes(self) -> list[int]:
         """Return micro-batch sizes to try, ascending: powers of two, a replica's share, its half, and so on."""

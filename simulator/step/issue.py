@@ -20,7 +20,7 @@ from simulator.devices.predict import Device, drawing_device, kernel_cost, stead
 from simulator.questions.options import StepOptions
 from simulator.records import replace
 from simulator.step.fusion import FusedLayers, run_groups
-from simulator.step.issued import called_compiled, captured_blocks, captured_whole, hooked
+from simulator.step.issued import called_compiled, captured_blocks, captured_whole, hooked, shared_beside
 from simulator.step.launch import NOTHING, DeviceWork, Launch, LayerCollective, Part, collectives_of
 from simulator.step.lowering import NORM, TO_MASTER, UNSCALE, KernelRun, Lowering, Mix
 from simulator.step.megatron import (
@@ -287,6 +287,8 @@ def _issued(device: Device, network: Network, options: StepOptions) -> tuple[Lau
         issues += _backward(issuer, groups)
     if options.mode == "train":
         issues += _update(issuer, network, options)
+    if any(isinstance(layer.operator, Exchange) and layer.operator.beside for layer in network.layers):
+        issues = shared_beside(network, issues)
     if issuer.is_inductor:
         issues = called_compiled(device, network, issues, taped=options.mode != "inference")
     elif options.compiled:  # compiled code issues all but the optimiser, which is outside of the model

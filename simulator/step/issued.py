@@ -10,6 +10,7 @@ from simulator.records import replace
 from simulator.step.launch import Launch, Part
 from simulator.workload.network import Network, block_name
 from simulator.workload.operators import BatchNorm
+from simulator.workload.split.experts import beside_exchanges
 
 _BUFFERS_OF_BATCH_NORM = 3  # the running mean, the running variance and the count of batches
 
@@ -39,6 +40,20 @@ def called_compiled(device: Device, network: Network, issues: Sequence[Launch], 
         "backward": host_time(device, "gradient_s", sum(trained.values())),
     }
     return [replace(issue, host_s=issue.host_s + call_s.pop(issue.part, 0.0)) for issue in issues]
+
+
+def shared_beside(network: Network, issues: Sequence[Launch]) -> list[Launch]:
+    """Return *issues* with those of shared experts right after the exchange beside which they run, in each pass."""
+    beside = beside_exchanges(network)
+    names = frozenset(beside.values())
+    sent = {(each.part, each.again, each.layer): place for place, each in enumerate(issues) if each.layer in names}
+
+    def order(place: int) -> float:
+        each = issues[place]
+        exchange = sent.get((each.part, each.again, beside.get(each.layer, "")))
+        return place if exchange is None else exchange + 0.5
+
+    return [issues[place] for place in sorted(range(len(issues)), key=order)]
 
 
 def captured_whole(device: Device, issue: Launch) -> Launch:

@@ -62,6 +62,7 @@ from simulator.workload.operators import (
 )
 from simulator.workload.operators.moves import rows_gathered, rows_spread
 from simulator.workload.precision import ELEMENT_BYTES
+from simulator.workload.routing import Routing
 
 _ADAPTS = ("lora_a", "lora_b", "lora_scale", "lora_add")
 _ROTATES = "rotate_"
@@ -248,7 +249,7 @@ def expert_passes(network: Network, element: int, *, narrow: bool) -> Extras:
         router = chooses[-1] if chooses else router
         if products and combine is not None and router is not None and products[0].rows >= combine.cols:
             tokens = products[0].rows // combine.cols
-            if products[0].imbalance:  # rows are those of the busiest rank
+            if products[0].routing != Routing():  # rows are those of the busiest rank, or fewer than are routed
                 tokens = combine.rows // products[-1].outputs
             experts = max(products[0].experts, router.operator.output_elements // tokens)
             mixture = _Mixture(layers, products[0], products[-1], combine, experts, tokens)
@@ -347,9 +348,12 @@ def _biased(n: int, rows: int, element: int) -> tuple[tuple[Streaming, ...], tup
 def looks_of(network: Network) -> dict[str, int]:
     """Return the rows of experts by the layer before which the host reads, and so waits for, how many each expert has.
 
-    Megatron-LM needs these numbers for the sizes of the all-to-all or, without one, for the sizes of the products.
+    Megatron-LM needs these numbers for the sizes of the all-to-all or, without one, for the sizes of the products; not
+    where all experts get as many rows as they have room for.
     """
     found: dict[str, tuple[str, int]] = {}  # by block
+    if any(isinstance(layer.operator, GroupedLinear) and layer.operator.routing.padded for layer in network.layers):
+        return {}
     for layer in network.layers:
         operator, block = layer.operator, block_name(layer.name)
         rows = operator.rows if isinstance(operator, GroupedLinear) and operator.experts > 1 else 0

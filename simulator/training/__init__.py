@@ -19,7 +19,9 @@ def divided(network: Network, layout: Layout) -> Network:
         from simulator.workload.split.context import context_split
 
         network = context_split(network, layout.cp, layout.cp_comm)
-    return expert_split(network, layout.ep, layout.expert_tp, layout.tp == 1 or layout.sp, layout.flex)
+    return expert_split(
+        network, layout.ep, layout.expert_tp, layout.tp == 1 or layout.sp, layout.flex, layout.shared_overlap
+    )
 
 
 _ROUNDS = 12

@@ -21,6 +21,7 @@ from simulator.step.launch import Launch
 from simulator.step.precision import parameter_bytes
 from simulator.training.exchange import GroupExchange, bucket_size, copy_in, copy_out
 from simulator.training.micro_batches import Batches
+from simulator.training.overlap import turns_of
 from simulator.training.worker import RankRoles
 from simulator.workload.backward import backward_steps
 from simulator.workload.network import Network, Parameter
@@ -132,21 +133,27 @@ def write_data_parallel(outline: StepOutline, *, copies: bool) -> None:
             for end in among.reduce(size, after, number, ends=number == last)
         ]
 
-    for number in batches:
-        if number == last:
-            crew.go_on(batches.skip(builder, number))
-            continue
-        there = ahead if number == 0 else {}
-        over = [crew.issue(same, after=awaited(same[0], there), micro_batch=number) for same in passes]
-        if layout.zero == 2:
-            summed(number, over)
-    ends: list[list[int]] = []  # of each issue, on all workers
-    for same, gradients in zip(passes, ready, strict=True):
-        ends.append(crew.issue(same, after=awaited(same[0], ahead if last == 0 else {}), micro_batch=last))
-        if gradients and copies:
-            filling = [copy_in(role.place.device, same[0].layer, gradients, element_bytes) for role in crew.roles]
-            ends[-1] = crew.issue(filling, micro_batch=last)
-    sums_end = summed(last, ends)
+    def issued(number: int, place: int) -> list[int]:
+        """Add the issues at *place* of micro-batch *number*, in the last with copies into buckets."""
+        same = passes[place]
+        found = crew.issue(same, after=awaited(same[0], ahead if number == 0 else {}), micro_batch=number)
+        if not (number == last and ready[place] and copies):
+            return found
+        filling = [copy_in(role.place.device, same[0].layer, ready[place], element_bytes) for role in crew.roles]
+        return crew.issue(filling, micro_batch=last)
+
+    over: dict[int, dict[int, list[int]]] = {}  # by micro-batch and place: the ends on all workers
+    for turn in turns_of([same[0] for same in passes], list(batches), overlaps=layout.ep_overlap):
+        if any(number == last for number, _ in turn) and last not in over:
+            crew.go_on(batches.skip(builder, last))
+        for number, place in turn:
+            over.setdefault(number, {})[place] = issued(number, place)
+        done = [number for number in over if len(over[number]) == len(passes) and number != last]
+        for number in done:
+            ended = over.pop(number)
+            if layout.zero == 2:
+                summed(number, [ended[place] for place in range(len(passes))])
+    sums_end = summed(last, [over[last][place] for place in range(len(passes))])
     for bucket, number in zip(buckets, sums_end, strict=False) if copies and not question.bucket_views else ():
         emptying = [copy_out(role.place.device, bucket.gradients, element_bytes) for role in crew.roles]
         crew.issue(emptying, after=[number], micro_batch=last)

@@ -65,6 +65,8 @@ def device_memory(
     are cast for each step are not (torch's ``ZeroRedundancyOptimizer`` leaves them whole).  Experts are sharded over
     fewer ranks (:attr:`Layout.expert_shards`).
     """
+    if layout.ep_overlap and layout.pp == 1:
+        in_flight = min(2.0, float(question.micro_batches))
     options, gathered = stage_options(question.rank_options, layout), gathered_elements(network, layout)
     held = held_in(network, options, in_blocks=layout.zero == 3)
     need = held_memory(held, gathered, question, device, layout, in_flight)

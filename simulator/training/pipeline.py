@@ -14,7 +14,7 @@ from simulator.collectives.communicator import ConcurrentGroups
 from simulator.network.machine import Node
 from simulator.plan.plan import Plan, PlanBuilder, Resource
 from simulator.questions.step import StepQuestion
-from simulator.records import dataclass
+from simulator.records import dataclass, field
 from simulator.step.launch import Launch, Part
 from simulator.step.precision import parameter_bytes
 from simulator.training.data_parallel import gradient_bytes
@@ -65,7 +65,8 @@ Price = Callable[[Sequence[ConcurrentGroups], Collective, float], CollectivePric
 class StageWork:
     """One pipeline stage: its role, its chunks in order, the inputs of each, and its update.
 
-    ``network`` contains all chunks.  For each chunk, ``received_bytes`` is the size of its input from the previous
+    ``network`` contains all chunks.  ``together_s``: how long the forward pass of a chunk and the backward pass of one
+    take that are joined, by both.  For each chunk, ``received_bytes`` is the size of its input from the previous
     stage, and ``received_s`` the transfer time; the gradient sent back is equal.  ``shared_bytes`` is the size of the
     gradients that the first and the last stage sum (a tied embedding).
     """
@@ -78,20 +79,21 @@ class StageWork:
     shared_bytes: float
     update_s: float
     node: Node
+    together_s: Mapping[tuple[int, int], float] = field(default_factory=dict)
 
     def busy_s(self, micro_batches: int) -> float:
         """Return the seconds that the stage computes in a step, including waits within its passes."""
         return micro_batches * sum(chunk.forward_s + chunk.backward_s for chunk in self.chunks) + self.update_s
 
 
-def plan_chunk(shared: SharedStep, role: Role, part: Part) -> Plan:
-    """Return the plan of one *part* of *role*'s issues, of an update what only covers kept state; raises Unsuitable."""
+def plan_chunk(shared: SharedStep, role: Role, launches: Sequence[Launch]) -> Plan:
+    """Return the plan of *launches* by *role*, of an update what only covers kept state; raises Unsuitable."""
     builder, question = PlanBuilder(), shared.question
     contends = question.contention and question.options.trains
     exchanges = layer_exchanges(builder, shared, loaded([role]) if contends else {})
     crew = crew_of(builder, shared.machine, [role], question, contends=contends, exchanges=exchanges)
-    for issue in role.issues:
-        if issue.part == part and issue.over == "kept":
+    for issue in launches:
+        if issue.over == "kept":
             crew.issue([issue], micro_batch=1)  # not the first micro-batch, so gradients accumulate
     return builder.build()
 
@@ -166,14 +168,22 @@ class _Pipeline:
         """Add the passes of *block* after *after*; *ends* are the last backward passes of the stage's chunks."""
         if not self.overlaps and stage in self.sent:
             after.append(self.sent[stage])
+        pace = 1.0
+        if len(block) > 1 and self.stages[stage].together_s:
+            work, (forward, backward, *_) = self.stages[stage], block
+            alone_s = work.chunks[forward.chunk].forward_s + work.chunks[backward.chunk].backward_s
+            pace = work.together_s[forward.chunk, backward.chunk] / alone_s if alone_s else 1.0
         for each in block:
-            number = self._add(stage, each, after, ends=each is ends.get(each.chunk))
+            number = self._add(stage, each, after, pace, ends=each is ends.get(each.chunk))
         for each in block:
             if each.kind != "weights":
                 self._send(stage, each, number)
 
-    def _add(self, stage: int, each: Pass, after: Sequence[int], *, ends: bool) -> int:
-        """Add a pass after *after*; *ends*: it is the last backward pass of its chunk, with sums of gradients."""
+    def _add(self, stage: int, each: Pass, after: Sequence[int], pace: float, *, ends: bool) -> int:
+        """Add a pass after *after*, at *pace* times its time alone.
+
+        *ends*: it is the last backward pass of its chunk, with sums of gradients.
+        """
         work, of = self.stages[stage], each.kind
         chunk, share = work.chunks[each.chunk], 1.0
         if of != "forward":
@@ -187,7 +197,7 @@ class _Pipeline:
             number = self.builder.work(
                 of,
                 work.role.place.name,
-                (chunk.forward_s if of == "forward" else chunk.backward_s) * share / pieces,
+                (chunk.forward_s if of == "forward" else chunk.backward_s) * share * pace / pieces,
                 stream=f"stage {stage}/compute",
                 after=[*after, *gathered[piece : piece + 1]],
                 loads=chunk.loads if self.contends and (pieces > 1 or scatters) else (),

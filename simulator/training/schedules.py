@@ -118,12 +118,12 @@ def in_flight(layout: Layout, stage: int, count: int, saved: tuple[float, ...] =
     *saved*: what each part saves of a micro-batch, in any unit; by default all parts save equally much.
     """
     each = saved or (1.0,) * chunks_of(layout)
-    return _most_held(layout.schedule, layout.pp, layout.vp, stage, count, each) / sum(each)
+    ordered = {name: getattr(layout, name) for name in ("pp", "vp", "schedule", "ep_overlap")}
+    return _most_held(Layout(**ordered, ep=2 if layout.ep_overlap else 1), stage, count, each) / sum(each)
 
 
 @lru_cache(maxsize=4096)
-def _most_held(schedule: Schedule, pp: int, vp: int, stage: int, count: int, saved: tuple[float, ...]) -> float:
-    layout = Layout(pp=pp, vp=vp, schedule=schedule)
+def _most_held(layout: Layout, stage: int, count: int, saved: tuple[float, ...]) -> float:
     frees = "weights" if schedule_of(layout).splits else "backward"
     held = most = 0.0
     for each in order_of(layout, stage, count):
@@ -149,7 +149,8 @@ def _alternating(layout: Layout, stage: int, count: int) -> list[Pass]:
     put_off: list[tuple[int, int]] = []
     for number, at in enumerate(backward):
         following = forward[filled + number : filled + number + 1]
-        found += [*(Pass("forward", *each) for each in following), Pass("backward", *at)]
+        joined = bool(following) and layout.ep_overlap
+        found += [*(Pass("forward", *each) for each in following), Pass("backward", *at, joined)]
         put_off += [at] if apart else []
         if len(put_off) > (stage if filled + number + 1 < len(forward) else 0):
             found.append(Pass("weights", *put_off.pop(0)))
@@ -157,14 +158,18 @@ def _alternating(layout: Layout, stage: int, count: int) -> list[Pass]:
 
 
 def _filled(layout: Layout, stage: int, count: int) -> int:
-    """Return the number of forward passes in the pipeline fill, less the one right before the first backward pass."""
+    """Return the number of forward passes in the pipeline fill, less the one right before the first backward pass.
+
+    One more with ``ep_overlap``, as that one runs with a backward pass of an earlier micro-batch.
+    """
+    more = int(layout.ep_overlap)
     if layout.schedule == "gpipe":
         return count
     if layout.vp == 1:
-        return min(count, layout.pp - stage - 1)
+        return min(count, layout.pp - stage - 1 + more)
     if count == layout.pp:
         return count * layout.vp
-    return min(count * layout.vp, 2 * (layout.pp - stage - 1) + (layout.vp - 1) * layout.pp)
+    return min(count * layout.vp, 2 * (layout.pp - stage - 1) + (layout.vp - 1) * layout.pp + more)
 
 
 def _virtual(layout: Layout, number: int, backward: bool) -> tuple[int, int]:

@@ -197,7 +197,7 @@ class RankRoles:
         self.roles = tuple(role for role, _ in workers)
         self.workers = tuple(worker for _, worker in workers)
         self._exchanges, self._passes_beside, self._blocking = exchanges or {}, passes_beside, blocking
-        self._brought: dict[str, int] = {}  # the last exchange of each layer
+        self._brought: dict[tuple[Part, str], int] = {}  # by pass: the last exchange of each layer
         self._passing: set[int] = set()  # all-gathers that overlap with the product that reads them
         self._before: list[int] | None = None  # dependencies of the last operator issued, if it was a product
 
@@ -219,7 +219,8 @@ class RankRoles:
         """Add equivalent issues, one for each role; return each role's final activity."""
         if same[0].adds and not micro_batch:
             return self.last
-        needed = [self._brought[layer] for layer in same[0].needs if layer in self._brought]
+        part = same[0].part
+        needed = [self._brought[part, layer] for layer in same[0].needs if (part, layer) in self._brought]
         sent, roles = same[0].sent, zip(self.workers, same, strict=True)
         if sent is None:  # after the exchanges, or during those that overlap with a product
             is_product = "gemm" in same[0].work.kinds
@@ -244,7 +245,7 @@ class RankRoles:
         number = exchange(sent.op, size_bytes, before, micro_batch)
         if beside and sent.op == "all-gather":
             self._passing.add(number)
-        self._brought[same[0].layer] = number
+        self._brought[part, same[0].layer] = number
         if self._blocking:
             for worker in self.workers:
                 worker.last = (number,)

@@ -108,6 +108,21 @@ def network_of(found: LaunchLine, batch: int = 1):
     return find_network(str(found.options["workload"]), sequence_length=length, settings=found.sizes).build(batch)
 
 
+def test_what_hides_and_limits_exchanges_of_experts() -> None:
+    more = "--moe-expert-capacity-factor 1.25 --moe-pad-expert-input-to-capacity --moe-token-drop-policy position "
+    more += "--overlap-moe-expert-parallel-comm"
+    found = options(f"{MIXTRAL} {more}")
+    assert (found["set expert_capacity"], found["set pad_capacity"]) == (125, 1)
+    assert "ep_overlap" in found["parallel"].split(",")
+    shared = "--moe-shared-expert-intermediate-size 64 --moe-shared-expert-overlap"
+    assert "shared_overlap" in options(f"{MIXTRAL} {shared}")["parallel"].split(",")
+    assert "shared_overlap" not in options(f"{MIXTRAL} --moe-shared-expert-overlap")["parallel"]
+    assert "set expert_capacity" not in options(f"{MIXTRAL} --moe-expert-capacity-factor -1")
+    for wrong in ("x", "nan", "0", "1e9"):
+        with pytest.raises(InputError, match="is no number from 0"):
+            options(f"{MIXTRAL} --moe-expert-capacity-factor {wrong}")
+
+
 @pytest.mark.parametrize(
     ("line", "name", "vocabulary", "parallel"),
     [

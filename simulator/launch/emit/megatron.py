@@ -90,6 +90,8 @@ def _network(question: StepQuestion, found: Emission) -> None:
             "--moe-shared-expert-intermediate-size": sizes.get("shared_inner") or None,
             "--mtp-num-layers": sizes.get("mtp_layers") or None,
             "--moe-layer-freq": f"[0]*{dense}+[1]*{number('layers') - dense}" if dense else None,
+            "--moe-expert-capacity-factor": number("expert_capacity") / 100 or None,
+            "--moe-pad-expert-input-to-capacity": bool(number("pad_capacity")),
             "--multi-latent-attention": latent is not None,
             "--kv-lora-rank": latent and latent.kv_rank,
             "--qk-head-dim": latent and latent.plain_size,
@@ -110,6 +112,7 @@ def _network(question: StepQuestion, found: Emission) -> None:
         "GELU operation by operation": sizes.get("gelu", "fused") != "fused",
         "dropout apart from the addition after it; one kernel does both": apart,
         "adapters (LoRA)": number("lora") > 0,
+        "shared_overlap; no expert is shared": question.layout.shared_overlap and not number("shared_inner"),
         "a step without its loss": sizes.get("loss", 1) == 0,
     }
 
@@ -129,6 +132,8 @@ def _layout(layout: Layout, found: Emission) -> None:
         "--cp-comm-type": layout.cp_comm.replace("_", "") if layout.cp_comm != "p2p" else None,
         "--expert-tensor-parallel-size": layout.etp if layout.etp != layout.tp else None,
         "--moe-token-dispatcher-type flex --moe-enable-deepep": layout.flex,
+        "--overlap-moe-expert-parallel-comm": layout.ep_overlap,
+        "--moe-shared-expert-overlap": layout.shared_overlap,
         "--sequence-parallel": layout.sp,
         "--tp-comm-overlap": layout.tp_overlap,
         "--use-tp-pp-dp-mapping": layout.order == _FAR,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import sqrt
-from statistics import NormalDist
 from typing import Any, ClassVar, Literal, Self
 
 from simulator.errors import InputError
@@ -13,6 +12,7 @@ from simulator.workload.kernels import Gemm, Rowwise, Streaming
 from simulator.workload.operator import Divided, Kernels, Meeting, Phase
 from simulator.workload.operators.products import Linear, result_bytes
 from simulator.workload.precision import ELEMENT_BYTES, PACKED, Precision
+from simulator.workload.routing import Routing, largest_of
 
 Grouping = Literal["kernel", "streams", "loop"]
 
@@ -54,17 +54,11 @@ class GroupedGemm(Gemm):
         return (*Gemm.variety(self), "grouped")
 
 
-def largest_of(count: int) -> float:
-    """Return the expected largest of *count* normal numbers, in standard deviations (Blom, "Statistical Estimates")."""
-    return NormalDist().inv_cdf((count - 0.375) / (count + 0.25))
-
-
 @dataclass(frozen=True, slots=True)
 class GroupedLinear(Linear):
     """``experts`` linear layers, each with its own matrix and bias; each row is multiplied by one of the matrices.
 
-    ``busiest``: the rows of the expert that has most; the others have equally many.  0: all have (balanced routing), or
-    they are spread as a normal distribution is, with a standard deviation of ``imbalance`` percent of their mean.
+    ``busiest``: the rows of the expert that has most; the others have equally many.  0: as ``routing`` spreads them.
 
     ``grouping`` says what multiplies:
 
@@ -84,7 +78,7 @@ class GroupedLinear(Linear):
     busiest: int = 0
     grouping: Grouping = "kernel"
     into_buffer: bool = False
-    imbalance: int = 0
+    routing: Routing = Routing()
 
     def check(self) -> None:
         if self.busiest and not self.rows_each <= self.busiest <= self.rows:
@@ -97,13 +91,13 @@ class GroupedLinear(Linear):
     @property
     def most_rows(self) -> int:
         """Rows of the expert that has most; 0: all have equally many."""
-        if self.busiest or not self.imbalance or self.experts == 1:
+        if self.busiest or not self.routing.spread or self.experts == 1:
             return self.busiest
-        return min(self.rows, round(self.rows_each * (1 + self.imbalance / 100 * largest_of(self.experts))))
+        return min(self.rows, round(self.rows_each * self.routing.most(self.experts)))
 
     def busiest_share(self, ranks: int) -> float:
         """Return the rows of the busiest of *ranks* that divide the experts, over the mean of all."""
-        return 1.0 + self.imbalance / 100 / sqrt(self.experts / ranks) * largest_of(ranks)
+        return 1.0 + self.routing.spread / sqrt(self.experts / ranks) * largest_of(ranks)
 
     @property
     def busy_experts(self) -> int:

@@ -138,6 +138,8 @@ class Exchange(Operator):
     ``again``: Megatron-LM repeats ``forward`` in the backward pass, which reads the result, as each rank saves its part
     (Korthikanti et al., "Reducing Activation Recomputation", arXiv 2205.05198, section 4.2.2).
 
+    ``beside``: so many layers after those of the experts, of a shared one, run before what waits for it.
+
     It has no kernels of its own: a communicator moves the data.
     """
 
@@ -152,6 +154,7 @@ class Exchange(Operator):
     copies: int = 1
     flex: bool = False
     again: bool = False
+    beside: int = 0
 
     @property
     def passes_gradient(self) -> bool:

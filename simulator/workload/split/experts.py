@@ -12,8 +12,8 @@ sum with an all-reduce.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import groupby
+from collections.abc import Iterator, Sequence
+from itertools import groupby, islice, takewhile
 from typing import Literal
 
 from simulator.errors import InputError, divisors, refused
@@ -29,12 +29,15 @@ _THERE: _Ways = ("all-to-all", "all-to-all")
 
 
 @once
-def expert_split(network: Network, ranks: int, shards: int = 1, gathers: bool = True, flex: bool = False) -> Network:
+def expert_split(
+    network: Network, ranks: int, shards: int = 1, gathers: bool = True, flex: bool = False, beside: bool = False
+) -> Network:
     """Return one rank's part of *network*, with the experts divided among *ranks* and each split into *shards*.
 
-    *gathers*: the ranks that split an expert have different tokens.  *flex*: as in Exchange.
+    *gathers*: the ranks that split an expert have different tokens.  *flex*: as in Exchange.  *beside*: a shared expert
+    runs while tokens are on their way.
 
-    Raises InputError if the experts, or their columns, do not divide evenly.
+    Raises InputError if the experts, or their columns, do not divide evenly, or none is shared.
     """
     if ranks == shards == 1:
         return network
@@ -44,7 +47,8 @@ def expert_split(network: Network, ranks: int, shards: int = 1, gathers: bool = 
             why = "calls its experts in a loop" if loops else "has no experts"
             raise refused("layout", f"ep={ranks}: {network.name} {why}")
         return network
-    return _Splitter(network, ranks, shards, gathers=gathers, flex=flex).run()
+    found = _Splitter(network, ranks, shards, gathers=gathers, flex=flex).run()
+    return _with_shared_beside(found) if beside else found
 
 
 def expert_parameters(network: Network) -> frozenset[str]:
@@ -54,6 +58,49 @@ def expert_parameters(network: Network) -> frozenset[str]:
 
 def _is_of_experts(layer: Layer) -> bool:
     return isinstance(layer.operator, GroupedLinear) and layer.operator.experts > 1
+
+
+def _with_shared_beside(network: Network) -> Network:
+    """Return *network* with the layers of shared experts marked to run beside the exchanges of the others.
+
+    Those after the experts that do not read their result, up to the one that does: all but the last product and what
+    follows it beside the first exchange, the rest beside the second (``SharedExpertMLP`` of
+    megatron/core/transformer/moe/shared_experts.py).
+    """
+    layers = list(network.layers)
+    found = False
+    for first, second, end in _dispatched(layers):
+        result = layers[end - 1].output
+        shared = list(takewhile(lambda layer, of=result: of not in layer.inputs, layers[end:]))  # type: ignore[misc]
+        products = [number for number, layer in enumerate(shared) if layer.parameters]
+        if products and len(shared) < len(layers) - end:
+            found = True
+            for place, count in ((first, products[-1]), (second, len(shared) - products[-1])):
+                layers[place] = replace(layers[place], operator=replace(layers[place].operator, beside=count))
+    if not found:
+        raise refused("layout", f"shared_overlap: {network.name} has no expert that all tokens pass")
+    return replace(network, layers=tuple(layers))
+
+
+def _dispatched(layers: Sequence[Layer]) -> Iterator[tuple[int, int, int]]:
+    """Yield the places of the two exchanges of each layer of experts, and the end of its layers."""
+    ends = [number for number, layer in enumerate(layers) if layer.part != "experts"]
+    places = [
+        n for n, layer in enumerate(layers) if isinstance(layer.operator, Exchange) and layer.operator.axis == "ep"
+    ]
+    for first, second in zip(places[::2], places[1::2], strict=True):
+        yield first, second, next((end for end in ends if end > second), len(layers))
+
+
+def beside_exchanges(network: Network) -> dict[str, str]:
+    """Return the exchange beside which each layer runs that is marked so, both by name."""
+    found: dict[str, str] = {}
+    for first, second, end in _dispatched(network.layers):
+        following = iter(network.layers[end:])
+        for exchange in (network.layers[first], network.layers[second]):
+            count = exchange.operator.beside if isinstance(exchange.operator, Exchange) else 0
+            found |= {layer.name: exchange.name for layer in islice(following, count)}
+    return found
 
 
 class _Splitter(Splitter):

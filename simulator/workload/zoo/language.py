@@ -25,7 +25,7 @@ from simulator.workload.zoo.transformer import decoder
 _OPTIONS = (
     *("hidden", "heads", "kv_heads", "layers", "inner", "vocabulary", "positions", "attention", "head", "tied"),
     *("target_length", "predicted", "experts", "chosen", "expert_inner", "shared_inner", "dense_layers", "head_size"),
-    *("dropout", "mtp_layers", "gelu", "expert_kernels", "imbalance"),
+    *("dropout", "mtp_layers", "gelu", "expert_kernels", "imbalance", "expert_capacity", "pad_capacity"),
 )
 
 

@@ -67,7 +67,9 @@ def experts(x: Tensor, name: str, d: MixtureOfExperts) -> Tensor:
     """Return, for each token of *x*, the weighted sum of its experts' results."""
     *outer, size = x.shape
     hidden, tokens = d.expert_latent or size, x.elements // size
-    rows = tokens * d.chosen
+    rows, chosen = tokens * d.chosen, d.chosen
+    if d.routing.capacity:
+        rows, chosen = round(rows * d.routing.kept), max(1, round(chosen * d.routing.kept))
     scores = x.linear(f"{name}.router", d.experts, bias=d.expert_bias).softmax(f"{name}.scores")
     shares = scores.apply(f"{name}.topk", "topk")  # weights of experts that were not chosen become 0
     y = x.linear(f"{name}.latent_in", hidden, bias=False) if d.expert_latent else x
@@ -82,7 +84,7 @@ def experts(x: Tensor, name: str, d: MixtureOfExperts) -> Tensor:
             y = _products(activate(half, f"{name}.experts"), f"{name}.experts_down", hidden, d)
             # The weights are one number per row; nearly all bytes read are the results.
             y = y.layer(f"{name}.weigh", Elementwise("mul", rows * hidden), None, (), shares)
-            y = y.layer(f"{name}.combine", Reduction(tokens * hidden, d.chosen), (*outer, hidden))
+            y = y.layer(f"{name}.combine", Reduction(tokens * hidden, chosen), (*outer, hidden))
     return y.linear(f"{name}.latent_out", size, bias=False) if d.expert_latent else y
 
 
@@ -132,7 +134,7 @@ def _clamped(half: Tensor, name: str) -> Tensor:
 def _products(x: Tensor, name: str, outputs: int, d: MixtureOfExperts) -> Tensor:
     """Return each row of *x* multiplied by the matrix of its expert."""
     rows, inputs = x.shape
-    operator = GroupedLinear(rows, inputs, outputs, bias=d.expert_bias, experts=d.experts, imbalance=d.imbalance)
+    operator = GroupedLinear(rows, inputs, outputs, bias=d.expert_bias, experts=d.experts, routing=d.routing)
     bias = d.experts * outputs * d.expert_bias
     return x.layer(name, operator, (rows, outputs), weights(name, weight=d.experts * inputs * outputs, bias=bias))
 

@@ -76,9 +76,10 @@ _USE = re.compile(r"-(sft|pretrain|pretraining|finetune|finetuning|instruct|chat
 _WIDTHS = re.compile(r"\s*\d{1,18}\s*(,\s*\d{1,18}\s*)*", re.ASCII)
 _MAX_SIZE = 10**9
 _MOST = {"layers": 1024, "frames": 1024, "tied": 1, "dropout": 1, "mtp_layers": 64, "imbalance": 200}
+_MOST |= {"expert_capacity": 10_000, "pad_capacity": 1}
 _MAY_BE_ZERO = (
     *("positions", "inner", "kv_heads", "tied", "predicted", "shared_inner", "dense_layers", "lora", "head_size"),
-    *("dropout", "imbalance", "mtp_layers"),
+    *("dropout", "imbalance", "mtp_layers", "expert_capacity", "pad_capacity"),
 )
 
 

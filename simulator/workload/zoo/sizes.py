@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from simulator.records import dataclass
+from simulator.workload.routing import Routing
 from simulator.workload.zoo.attention import AttentionKind
 from simulator.workload.zoo.builder import SizeError
 
@@ -70,13 +71,16 @@ class MixtureOfExperts(Decoder):
     pass through a shared one of width ``shared_inner``.  The first ``dense_layers`` blocks have one layer of width
     ``inner`` and no experts.  ``mtp_layers`` is the number of extra blocks, each of which predicts one token further
     ahead (:func:`simulator.workload.zoo.transformer.decoder`).  ``expert_kernels``: experts have one ``grouped``
-    product, or a ``loop`` in Python calls one after the other.  ``imbalance``: as in GroupedLinear.
+    product, or a ``loop`` in Python calls one after the other.  ``imbalance``,
+    ``expert_capacity`` and ``pad_capacity``: as ``imbalance``, ``capacity`` and ``padded`` of Routing.
     """
 
     experts: int = 8
     chosen: int = 2
     expert_kernels: ExpertKernels = "grouped"
     imbalance: int = 0
+    expert_capacity: int = 0
+    pad_capacity: int = 0
     expert_inner: int = 0
     shared_inner: int = 0
     dense_layers: int = 0
@@ -86,15 +90,22 @@ class MixtureOfExperts(Decoder):
     gated: bool = True  # experts have a gate; else a squared ReLU
     expert_latent: int = 0  # size that tokens are projected to before they go to experts; 0: hidden
 
+    @property
+    def routing(self) -> Routing:
+        """How many rows experts get."""
+        return Routing(self.imbalance, self.expert_capacity, bool(self.pad_capacity))
+
     def check(self, length: int) -> None:
         """Raise SizeError as a decoder does, or if ``chosen`` or ``dense_layers`` is too large."""
         Decoder.check(self, length)
         if self.chosen > self.experts:
             raise SizeError(f"a token cannot go to {self.chosen} of {self.experts} experts")
-        if self.imbalance and self.expert_kernels == "loop":
-            raise SizeError(
-                "experts of a loop take all tokens in turn, however they are spread; imbalance does not apply"
-            )
+        for name in ("imbalance", "expert_capacity") if self.expert_kernels == "loop" else ():
+            if getattr(self, name):
+                whole = f"experts of a loop take all tokens in turn, however they are spread; {name} does not apply"
+                raise SizeError(whole)
+        if self.pad_capacity and not self.expert_capacity:
+            raise SizeError("pad_capacity pads rows up to expert_capacity; give that too, for example 125")
         if self.dense_layers > self.layers:
             raise SizeError(f"of {self.layers} layers {self.dense_layers} cannot be dense")
 
