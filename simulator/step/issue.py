@@ -65,6 +65,8 @@ class _Issuer:
         self.runs: dict[tuple[Streaming, ...], DeviceWork] = {}
         self.passes: dict[tuple[KernelRun, Part], tuple[float, DeviceWork]] = {}
         self.updates: dict[int, tuple[float, DeviceWork]] = {}  # of single tensors, by their elements
+        products = [layer.operator for layer in network.layers if isinstance(layer.operator, GroupedLinear)]
+        self.reads_rows = not any(product.routing.padded for product in products)  # else all experts are filled up
         self.looks: Mapping[str, int] = {}
         self.extras: Mapping[tuple[str, str], ExpertExtras] = {}
         if self.is_megatron:
@@ -97,7 +99,9 @@ class _Issuer:
             elif priced is not None and part == "backward":
                 own = own_tensors(layer) if self.is_megatron else len(layer.trained)
                 host_s += self.of_library * host_time(self.device, "gradient_s", own)
-            looks = (extra is not None and extra.waits) or (part == "forward" and layer.name in self.looks)
+            looks = (extra is not None and extra.waits) or (
+                part == "forward" and self.reads_rows and layer.name in self.looks
+            )
             waits = priced is not None and (looks or layer.operator.host_reads(phase))
             yield Launch(layer.name, part, host_s, work, waits, layer=layer.name, needs=needs)
         more = self.more_kernels(layer.operator)
@@ -141,7 +145,7 @@ class _Issuer:
     def exchanged(self, layer: Layer, operator: Exchange, part: Part) -> Iterator[Launch]:
         needs, forward = self.needs[part].get(layer.name, ()), part == "forward"
         host_s = dispatch_time(self.device, Copy(operator.elements), "fwd" if forward else "bwd_data")
-        waits = forward and layer.name in self.looks
+        waits = forward and self.reads_rows and layer.name in self.looks
         for sent in collectives_of(operator, self.device, self.options, forward=forward):
             yield Launch(layer.name, part, host_s, NOTHING, waits, layer=layer.name, sent=sent, needs=needs)
         if layer.name in self.looks and operator.axis == "ep" and not operator.flex:

@@ -348,12 +348,9 @@ def _biased(n: int, rows: int, element: int) -> tuple[tuple[Streaming, ...], tup
 def looks_of(network: Network) -> dict[str, int]:
     """Return the rows of experts by the layer before which the host reads, and so waits for, how many each expert has.
 
-    Megatron-LM needs these numbers for the sizes of the all-to-all or, without one, for the sizes of the products; not
-    where all experts get as many rows as they have room for.
+    Megatron-LM needs these numbers for the sizes of the all-to-all or, without one, for the sizes of the products.
     """
     found: dict[str, tuple[str, int]] = {}  # by block
-    if any(isinstance(layer.operator, GroupedLinear) and layer.operator.routing.padded for layer in network.layers):
-        return {}
     for layer in network.layers:
         operator, block = layer.operator, block_name(layer.name)
         rows = operator.rows if isinstance(operator, GroupedLinear) and operator.experts > 1 else 0

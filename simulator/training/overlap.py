@@ -17,19 +17,22 @@ _T = TypeVar("_T")
 
 
 def in_turns(backward: Iterable[_T], forward: Iterable[_T], launch_of: Callable[[_T], Launch]) -> list[_T]:
-    """Return both passes as one, each in turn up to and with its next exchange of experts."""
+    """Return both passes as one, each in turn up to and with its next exchanges of experts."""
     both = zip_longest(_stretches(backward, launch_of), _stretches(forward, launch_of), fillvalue=())
     return [each for turn in both for stretch in turn for each in stretch]
 
 
 def _stretches(items: Iterable[_T], launch_of: Callable[[_T], Launch]) -> Iterator[list[_T]]:
     found: list[_T] = []
+    was_sent = False
     for each in items:
-        found.append(each)
         sent = launch_of(each).sent
-        if sent is not None and sent.axis == "ep":
+        is_sent = sent is not None and sent.axis == "ep"
+        if was_sent and not is_sent:
             yield found
             found = []
+        found.append(each)
+        was_sent = is_sent
     yield found
 
 

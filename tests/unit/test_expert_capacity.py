@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from simulator.api import load_machine
 from simulator.errors import InputError
+from simulator.places import Places
 from simulator.questions.layout import parse_layout
 from simulator.questions.options import StepOptions
 from simulator.results.training import TrainingResult
-from simulator.step.megatron_passes import looks_of
+from simulator.step.issue import launches_of
 from simulator.training import divided
 from simulator.workload.network import Network
 from simulator.workload.operators import Exchange, GroupedLinear
@@ -82,11 +83,11 @@ def test_experts_that_are_filled_up_take_as_long_however_tokens_are_spread(capac
 
 
 def test_the_host_knows_how_many_rows_fill_experts_up() -> None:
-    limited, padded = (
-        divided(mixture(expert_capacity=100, pad_capacity=n), parse_layout("ep=8").on(8)) for n in (0, 1)
-    )
-    assert looks_of(limited)
-    assert not looks_of(padded)
+    device = Places(NODE).place(NODE.gpus[0]).device
+    for pads in (0, 1):
+        part = divided(mixture(expert_capacity=100, pad_capacity=pads), parse_layout("ep=8").on(8))
+        waits = [each.name for each in launches_of(device, part, MEGATRON) if each.waits and each.part == "forward"]
+        assert len(waits) == (0 if pads else 2)
 
 
 @pytest.mark.parametrize(
