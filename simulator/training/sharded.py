@@ -73,14 +73,15 @@ def write_sharded(outline: StepOutline, offload: OffloadWriter | None = None) ->
         gathered = gather(units[:1], [*end, *waited], number)
         for place, unit in enumerate(units):
             following = units[place + 1 : place + 2]
-            is_ahead = question.prefetches or unit.part == "forward"
-            if is_ahead:  # during this unit: at most two are in memory at once
-                ahead = gather(following, end, number)
-            for same in unit.issues:
-                crew.issue(same, after=[*gathered, *waited], micro_batch=number)
+            # During this unit, so that at most two are in memory at once: forward when the host comes to it.
+            looks = [at for at, same in enumerate(unit.issues) if same[0].waits and unit.part == "forward"]
+            asked = looks[-1] if looks else 0 if question.prefetches or unit.part == "forward" else len(unit.issues)
+            for at, same in enumerate((*unit.issues, ())):
+                if at == asked:
+                    ahead = gather(following, crew.last if at else end, number)
+                if same:
+                    crew.issue(same, after=[*gathered, *waited], micro_batch=number)
             end, waited = crew.last, []
-            if not is_ahead:
-                ahead = gather(following, end, number)
             for among, elements in zip(both, unit.scattered, strict=False):
                 if not elements:
                     continue
@@ -115,20 +116,33 @@ def _units(network: Network, passes: Sequence[tuple[Launch, ...]], apart: frozen
 
 
 def _hooked(units: Sequence[_Unit], network: Network, apart: frozenset[str], crew: RankRoles) -> list[_Unit]:
-    """Return *units* with the host time of their hooks at the first issue; divided experts are units of their own."""
+    """Return *units* with the host time of their hooks at the first issue; divided experts are units of their own.
+
+    So are trained matrices beside frozen ones, as a unit's parameters are all trained or none: PEFT's
+    ``fsdp_auto_wrap_policy`` wraps each adapter's (peft/utils/other.py).  The host, which is at most two units ahead
+    (``limit_all_gathers``), then runs each one's hooks when the device has nothing left.
+    """
     everything, experts = unit_parameters(network), unit_parameters(network, only=apart)
     devices = [role.place.device for role in crew.roles]
+    frozen = network.trained_count < network.parameter_count
+    adapters = {layer.name for layer in network.layers if layer.trained and frozen and block_name(layer.name)}
+
+    def hooked(same: Sequence[Launch], counts: Sequence[int], *, waits: bool) -> tuple[Launch, ...]:
+        spent = zip(same, (sum(unit_time(device, count) for count in counts) for device in devices), strict=True)
+        return tuple(replace(x, host_s=x.host_s + hooks_s, waits=x.waits or waits) for x, hooks_s in spent)
+
     found: list[_Unit] = []
     for unit in units:
-        name = block_name(unit.issues[0][0].layer)
+        name, before = block_name(unit.issues[0][0].layer), set()
         divided = len(experts.get(name, ()))
         tensors = len(everything.get(name, ())) - divided, divided
-        hooked = [count for count, *moved in zip(tensors, unit.gathered, unit.scattered, strict=True) if any(moved)]
-        first = tuple(
-            replace(issue, host_s=issue.host_s + sum(unit_time(device, count) for count in hooked))
-            for device, issue in zip(devices, unit.issues[0], strict=True)
-        )
-        found.append(replace(unit, issues=(first, *unit.issues[1:])) if hooked else unit)
+        counts = [count for count, *moved in zip(tensors, unit.gathered, unit.scattered, strict=True) if any(moved)]
+        issues = [hooked(unit.issues[0], counts, waits=False), *unit.issues[1:]]
+        for at, (issue, *_) in enumerate(issues if counts else ()):
+            if issue.layer in adapters and (issue.layer, issue.again) not in before:
+                before.add((issue.layer, issue.again))
+                issues[at] = hooked(issues[at], [1], waits=True)
+        found.append(replace(unit, issues=tuple(issues)))
     return found
 
 

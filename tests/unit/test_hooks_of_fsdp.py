@@ -50,6 +50,26 @@ def test_recomputing_hooks_nothing_again() -> None:
     assert besides_s(llama(2), "fsdp", again) == pytest.approx(besides_s(llama(2), "fsdp"), rel=1e-6)
 
 
+def test_each_matrix_of_an_adapter_is_a_unit_of_its_own() -> None:
+    """As PEFT's fsdp_auto_wrap_policy wraps them: of four layers with adapters in a block, two matrices each."""
+    layers, adapters = 2, 8
+    adapted = llama(layers, lora=8)
+    whole_s = 2 * layers * (COSTS.unit_s + (IN_BLOCK + adapters) * COSTS.shard_s)
+    whole_s += COSTS.unit_s + OUTSIDE * COSTS.shard_s  # forward alone: nothing outside of blocks is trained
+    own_s = layers * adapters * (COSTS.unit_s + COSTS.shard_s)
+    assert besides_s(adapted, "fsdp") == pytest.approx(whole_s + 2 * own_s, rel=1e-6)
+    again = besides_s(adapted, "fsdp", replace(PLAIN, recompute="full"))
+    assert again == pytest.approx(whole_s + 3 * own_s, rel=1e-6)
+
+
+def test_a_device_waits_for_the_hooks_of_adapters() -> None:
+    def step_s(words: str) -> float:
+        network = build_network("llama2-7b", batch=2, sequence_length=4096, layers=2, loss=True, lora=8)
+        return step_on(MACHINE, network, PLAIN, layout=parse_layout(words)).step_time_s
+
+    assert step_s("fsdp") - step_s("dp") > 0.8 * 2 * 2 * 8 * COSTS.unit_s
+
+
 def test_zero3_has_its_own_hooks_alone() -> None:
     assert besides_s(llama(2), "fsdp", replace(PLAIN, framework="deepspeed-zero3")) == pytest.approx(0.0, abs=1e-9)
 
