@@ -9,42 +9,56 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field
 from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Any, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
-from simulator.records import dataclass, fields
+T = TypeVar("T", bound="Values")
 
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Each:
-    """Marks a mapping field; each value of the mapping is a *cls* filled from the constants below its name."""
-
-    cls: type
-
-
-_NAME = "__constants__"
 _PACKAGES: dict[str, str] = {}  # by file: the top-level package of its class, once imported
 
 
-@dataclass_transform(frozen_default=True)
-def constants(name: str, *, eq: bool = True) -> Callable[[type[T]], type[T]]:
-    """Make a class a frozen dataclass, filled from *name* in the ``constants`` folder of its top-level package.
+class Values:
+    """The constants of ``FILE``, or of a part of it, as attributes by their names; a class says what is no number.
 
-    Without *eq*, its objects compare by identity.
+    The file is in the ``constants`` folder of the class's top-level package.  ``PARTS``: the classes of those with
+    dotted names; a mapping by default.  ``ALIKE``: prefixes of names, and those whose values they have unless they have
+    their own.  No type checker sees the names; ``tests/unit/test_constants.py`` does.
     """
 
-    def named(cls: type[T]) -> type[T]:
-        made = cls if "__dataclass_fields__" in vars(cls) else dataclass(cls, frozen=True, slots=True, eq=eq)
-        setattr(made, _NAME, name)
-        _PACKAGES[name] = made.__module__.partition(".")[0]
-        return made
+    FILE: ClassVar[str] = ""
+    PARTS: ClassVar[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {}
+    ALIKE: ClassVar[Mapping[str, str]] = {}
 
-    return named
+    def __init_subclass__(cls, file: str) -> None:
+        cls.FILE = file
+        _PACKAGES[file] = cls.__module__.partition(".")[0]
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        nested: dict[str, dict[str, Any]] = {}
+        for key, value in values.items():
+            head, dot, rest = key.partition(".")
+            if dot:
+                nested.setdefault(head, {})[rest] = value
+            else:
+                vars(self)[key] = value
+        vars(self).update((head, self.PARTS.get(head, dict)(inner)) for head, inner in nested.items())
+
+    def but(self, **changed: Any) -> Self:
+        """Return the same with the *changed* ones."""
+        found = type(self)(changed)
+        vars(found).update({**vars(self), **changed})
+        return found
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> float: ...
+
+
+def by_name(cls: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object of *cls* for each first part of the names of *values*, made of what follows by name."""
+    return {name: cls(**_below(values, name)) for name in dict.fromkeys(key.partition(".")[0] for key in values)}
 
 
 def constants_path(name: str) -> Traversable:
@@ -72,47 +86,18 @@ class Constants:
             file, _, constant = name.partition(".")
             if constant not in _values(file):
                 raise ValueError(f"{name}: there is no such constant")
-        self._filled: dict[type, Any] = {}
+        self._filled: dict[type[Values], Any] = {}
 
     def __call__(self, cls: type[T]) -> T:
         """Return *cls* filled with its constants; the same object each time."""
-        found = self._filled.get(cls)
+        found: T | None = self._filled.get(cls)
         if found is None:
-            found = self._filled[cls] = self._fill(cls)
+            values = {**_values(cls.FILE), **_below(self.changed, cls.FILE)}
+            for prefix, like in cls.ALIKE.items():
+                alike = {key.removeprefix(like): value for key, value in values.items() if key.startswith(like)}
+                values = {**{f"{prefix}{key}": value for key, value in alike.items()}, **values}
+            found = self._filled[cls] = cls(values)
         return found
-
-    def _fill(self, cls: type[T]) -> T:
-        name = getattr(cls, _NAME)
-        values = {**_values(name), **_below(self.changed, name)}
-        for prefix, like in getattr(cls, "ALIKE", {}).items():  # what is not said of the one is that of the other
-            alike = {key.removeprefix(like): value for key, value in values.items() if key.startswith(like)}
-            values = {**{f"{prefix}{key}": value for key, value in alike.items()}, **values}
-        return _filled(cls, values, f"{name}.json")
-
-
-def _filled(cls: type[T], values: Mapping[str, Any], where: str) -> T:
-    """Return *cls* filled with *values*, dotted names into mappings or ``PARTS``; raises ValueError if names differ."""
-    own: dict[str, Any] = {}
-    nested: dict[str, dict[str, Any]] = {}
-    for key, value in values.items():
-        head, dot, rest = key.partition(".")
-        if dot:
-            nested.setdefault(head, {})[rest] = value
-        else:
-            own[key] = value
-    parts = getattr(cls, "PARTS", {})
-    for head, inner in nested.items():
-        part = parts.get(head, dict)
-        if isinstance(part, Each):
-            names = dict.fromkeys(key.partition(".")[0] for key in inner)
-            own[head] = {name: _filled(part.cls, _below(inner, name), f"{where}: {head}.{name}") for name in names}
-        else:
-            own[head] = inner if part is dict else _filled(part, inner, f"{where}: {head}")
-    known: tuple[Field[Any], ...] = fields(cls)  # type: ignore[arg-type]
-    missing = {field.name for field in known if field.default is MISSING} - own.keys()
-    if odd := missing | (own.keys() - {field.name for field in known}):
-        raise ValueError(f"{where}: {sorted(odd)} are in the file or in {cls.__name__}, not in both")
-    return cls(**own)
 
 
 def _below(values: Mapping[str, Any], name: str) -> dict[str, Any]:

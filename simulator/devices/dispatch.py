@@ -10,23 +10,17 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import ClassVar, Literal
 
-from simulator.constants import constants
+from simulator.constants import DEFAULT, Values
 from simulator.devices.cpu import Cpu
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.memory import MemoryCosts, near_bytes
 from simulator.devices.predict import Device
 from simulator.questions.options import Framework
-from simulator.records import dataclass, fields, replace
 from simulator.workload.operators import Operator, Phase
 
 
-@constants("cpu_calls")
-class CallCosts:
+class CallCosts(Values, file="cpu_calls"):
     """Overhead of a framework's calls on a CPU, in seconds beyond their kernels; nothing is issued ahead."""
-
-    forward_s: float
-    backward_s: float
-    call_s: float
 
 
 def cpu_dispatch_time(cpu: Cpu, phase: Phase) -> float:
@@ -40,54 +34,18 @@ def cpu_call_time(cpu: Cpu) -> float:
     return cpu.constants(CallCosts).call_s * cpu.calibration.dispatch
 
 
-@dataclass(frozen=True, slots=True)
-class MxnetCosts:
-    """Seconds of MXNet 1.x per operator: from Python, in a Gluon block, hybridised, backward."""
-
-    operator_s: float
-    layer_s: float
-    compiled_s: float
-    backward_s: float
-
-
-@constants("front_ends")
-class FrontEndCosts:
+class FrontEndCosts(Values, file="front_ends"):
     """Constants of front ends, the same for all hosts; ``wait_s``: from the end of the work to the waiter's wake-up."""
 
-    PARTS: ClassVar = {"mxnet": MxnetCosts}
-    mxnet: MxnetCosts
-    call_s: float  # that launches nothing
-    wait_s: float
-    print_s: float
+    PARTS: ClassVar = {"mxnet": Values}
+    mxnet: Values
 
 
-@constants("dispatch")
-class DispatchCosts:
+class DispatchCosts(Values, file="dispatch"):
     """Constants of an eager framework (PyTorch 2) on a server CPU, the same for all hosts."""
 
-    forward_s: float
-    backward_s: float
-    product_s: float
-    convolution_s: float
-    batch_norm_s: float
-    recurrent_s: float
-    gradient_s: float
-    update_s: float
-    untaped: float
-    bare_launch_s: float
-    generated_s: float
-    argument_s: float
-    untaped_s: float
-    graph_launch_s: float
-    hook_s: float
-    unit_s: float
-    shard_s: float
-    bucket_copy: float
-    megatron: float
-    engine: float
 
-
-HOST_TIMES = tuple(field.name for field in fields(DispatchCosts) if field.name.endswith("_s"))
+HOST_TIMES = tuple(name for name in vars(DEFAULT(DispatchCosts)) if name.endswith("_s"))
 """The constants that are times in seconds; a device's calibration may replace them for its own host."""
 
 
@@ -95,7 +53,7 @@ HOST_TIMES = tuple(field.name for field in fields(DispatchCosts) if field.name.e
 def host_costs(device: Gpu | Cpu) -> DispatchCosts:
     """Return the constants, with the host times that the calibration of *device* replaces."""
     costs = device.constants(DispatchCosts)
-    return replace(costs, **{name: value for name, value in device.calibration.host.items() if name in HOST_TIMES})
+    return costs.but(**{name: value for name, value in device.calibration.host.items() if name in HOST_TIMES})
 
 
 def framework_scale(device: Gpu | Cpu, framework: Framework, *, engine: bool = False) -> float:
@@ -178,22 +136,12 @@ def dispatch_time(gpu: Gpu | Cpu, operator: Operator, phase: Phase, *, is_taped:
 # -- kernels by how they are issued ----------------------------------------------------
 
 
-@constants("contention")
-class ContentionCosts:
+class ContentionCosts(Values, file="contention"):
     """Constants of concurrent work; ``simulator/constants/contention.json`` explains each."""
 
-    memory_passes: float
-    filling_share: float
-    idle_taken: float
 
-
-@constants("issuing")
-class IssuingCosts:
+class IssuingCosts(Values, file="issuing"):
     """Constants of issuing, the same for all GPUs."""
-
-    graph_saves_s: float
-    sync_cycles: float
-    sync_block_cycles: float
 
 
 def in_graph(device: Device, kernel_s: float) -> float:

@@ -12,7 +12,7 @@ memory touched first.
 
 from __future__ import annotations
 
-from simulator.constants import constants
+from simulator.constants import Values
 from simulator.devices.cpu import Cpu
 from simulator.devices.cpu.memory import bandwidth
 from simulator.devices.dispatch import cpu_call_time
@@ -34,18 +34,8 @@ _STAGED = "host-staged"
 _NO_CPU = "the machine has no CPU"
 
 
-@constants("copying")
-class CopyCosts:
+class CopyCosts(Values, file="copying"):
     """Constants of copies, the same for all machines."""
-
-    engine_s: float
-    fetched_s: float
-    waited_s: float
-    joined_s: float
-    duplex_share: float
-    piece_bytes: float
-    staged_piece_bytes: float
-    page_s: float
 
 
 def copy_within_s(question: CopyQuestion, places: Places) -> float | None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from math import pi, sqrt
 from typing import NamedTuple
 
-from simulator.constants import constants
+from simulator.constants import Values
 from simulator.devices.cpu.memory import bandwidth
 from simulator.devices.dispatch import cpu_call_time
 from simulator.errors import InputError, nearest
@@ -35,11 +35,8 @@ _BITS = 8  # of a byte
 _ROUNDS = 4  # requests of each thread for each slot of the disk
 
 
-@constants("disks")
-class FileCosts:
+class FileCosts(Values, file="disks"):
     """Constants of file requests, other than the disk's."""
-
-    system_call_s: float
 
 
 class _Request(NamedTuple):

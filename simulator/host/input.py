@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from math import log
 from typing import Any, Literal, NamedTuple
 
-from simulator.constants import constants
+from simulator.constants import Values
 from simulator.devices.cpu import Cpu
 from simulator.devices.cpu.memory import bandwidth
 from simulator.errors import nearest, refused
@@ -36,17 +36,8 @@ _LABELS = 0.02  # largest share of labels in the input
 _EQUAL = 1.0 + 1e-9
 
 
-@constants("input")
-class InputCosts:
+class InputCosts(Values, file="input"):
     """Constants of loading samples, the same for all machines."""
-
-    decode_cycles: float
-    crop_share: float
-    resize_cycles: float
-    tensor_cycles: float
-    sample_cycles: float
-    batch_s: float
-    cache_share: float
 
 
 @dataclass(frozen=True, slots=True)

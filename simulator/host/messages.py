@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from simulator.constants import constants
+from simulator.constants import Values
 from simulator.errors import InputError, stated
 from simulator.host.answer import HostTime
 from simulator.network.machine import Link
@@ -26,13 +26,8 @@ _MTUS = (1500.0, 9000.0)
 _LARGE_BYTES = 1e9  # large enough for its payload share to be the limit
 
 
-@constants("distance")
-class DistanceCosts:
+class DistanceCosts(Values, file="distance"):
     """Constants of distances and switches, the same for all networks."""
-
-    vacuum_mps: float
-    glass_share: float
-    switch_s: float
 
 
 def message_answer(question: MessageQuestion, places: Places, router: Router) -> HostTime:

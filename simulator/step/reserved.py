@@ -19,7 +19,7 @@ from itertools import zip_longest
 from math import ceil, inf
 from typing import Any
 
-from simulator.constants import constants
+from simulator.constants import Values
 from simulator.devices.gpu import Gpu
 from simulator.devices.optimizer import state_tensors
 from simulator.devices.predict import Device
@@ -199,13 +199,8 @@ def workspace_bytes(device: Device, options: StepOptions) -> float:
     return float(each * (2 if options.mode in ("train", "backward") else 1))
 
 
-@constants("residents")
-class Residents:
+class Residents(Values, file="residents"):
     """Constants of what stands in memory besides tensors."""
-
-    context_bytes: float
-    eager_context_bytes: float
-    eager_ampere_context_bytes: float
 
     def of(self, gpu: Gpu, options: StepOptions, software: Software) -> float:
         """Return the bytes of the context of *gpu* with *software*."""

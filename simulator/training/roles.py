@@ -13,7 +13,7 @@ from itertools import pairwise
 from statistics import NormalDist
 
 from simulator.collectives.communicator import FragmentLoads
-from simulator.constants import Constants, constants
+from simulator.constants import Constants, Values
 from simulator.devices.dispatch import ContentionCosts, graph_launch_time
 from simulator.devices.gpu import Gpu
 from simulator.devices.predict import Device
@@ -82,11 +82,8 @@ def _meant(machine: Machine, name: str) -> tuple[frozenset[int], ...]:
     return tuple(frozenset((gpu,)) for gpu in found)
 
 
-@constants("fleet")
-class FleetCosts:
+class FleetCosts(Values, file="fleet"):
     """Constants of a fleet of equal devices."""
-
-    device_spread: float
 
 
 def slowest_of(count: int, known: Constants) -> float:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
 import re
 import tomllib
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import simulator.constants
 from simulator import OperatorQuestion, ProgramQuestion, Session, StepQuestion, Where
 from simulator.api import Question
-from simulator.constants import DEFAULT, Constants, Each, constants_path
+from simulator.collectives.nccl.cost import NcclConstants
+from simulator.constants import DEFAULT, Constants, Values, constants_path
 from simulator.devices.gpu.memory import StreamingCosts
 from simulator.devices.gpu.product import GemmConstants
 from simulator.workload.operators import Attention, GroupedLinear, Linear, Operator, Recurrent
@@ -26,7 +26,7 @@ from validate.constants.fit import constants_text
 PROJECT = Path(__file__).resolve().parents[2]
 PACKAGES = (PROJECT / "simulator", PROJECT / "validate")
 FILES = {path.stem: path for package in PACKAGES for path in package.glob("constants/*.json")}
-READ = re.compile(r'^@constants\("(\w+)"[^)]*\)\n(?:@.*\n)*class (\w+)', re.MULTILINE)
+READ = re.compile(r'^class (\w+)\(Values, file="(\w+)"\)', re.MULTILINE)
 LIST = (PROJECT / "docs" / "constants.md").read_text(encoding="utf-8")
 
 
@@ -44,7 +44,7 @@ def readers() -> dict[str, type]:
     found = {}
     for package in PACKAGES:
         for path in sorted(package.rglob("*.py")):
-            for name, cls in READ.findall(path.read_text(encoding="utf-8")):
+            for cls, name in READ.findall(path.read_text(encoding="utf-8")):
                 module = ".".join(path.relative_to(PROJECT).with_suffix("").parts)
                 assert name not in found, f"two classes read {name}.json"
                 found[name] = getattr(importlib.import_module(module), cls)
@@ -123,52 +123,78 @@ def test_a_value_is_at_the_bound_that_it_is_said_to_be_at() -> None:
 # -- readers ---------------------------------------------------------------------------
 
 
-def flat(cls: type, value: Any) -> set[str]:
-    """Return the names of the constants that fill *value*, as written in its file."""
-    found = set()
-    for field in fields(cls):
-        inner = getattr(value, field.name)
-        part = getattr(cls, "PARTS", {}).get(field.name)
-        if isinstance(part, Each):
-            found |= {f"{field.name}.{key}.{name}" for key, each in inner.items() for name in flat(part.cls, each)}
-        elif part is dict:
-            found |= {f"{field.name}.{key}" for key in inner}
-        elif is_dataclass(inner):
-            found |= {f"{field.name}.{name}" for name in flat(type(inner), inner)}
-        else:
-            found.add(field.name)
-    return found
-
-
 def test_every_file_has_a_reader_and_every_reader_a_file() -> None:
     assert set(READERS) == set(FILES)
     assert {name: constants_path(name) for name in FILES} == FILES
 
 
-@pytest.mark.parametrize("name", sorted(READERS))
-def test_fields_and_constants_are_the_same(name: str) -> None:
-    """Except for fields with a default: a protocol without channels has no rate per channel."""
-    said, filled = set(document(name)["constants"]), flat(READERS[name], DEFAULT(READERS[name]))
-    assert said <= filled
-    assert name == "nccl" or said == filled
-    assert all(key.startswith(("recent.", "earlier.")) for key in filled - said)
+TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for package in PACKAGES for path in package.rglob("*.py")}
+OF_CLASS = {cls.__name__: cls for cls in READERS.values()}
 
 
-@pytest.mark.parametrize("change", ["less", "more"])
-def test_a_file_that_a_class_does_not_fit_is_refused(change: str, tmp_path, monkeypatch) -> None:
-    made = document("gemm")
-    if change == "less":
-        del made["constants"]["fetch"]
-    else:
-        made["constants"]["fetched"] = made["constants"]["fetch"]
-    (tmp_path / "gemm.json").write_text(constants_text(made))
-    monkeypatch.setattr(simulator.constants, "files", lambda package: tmp_path)
-    simulator.constants._values.cache_clear()
-    try:
-        with pytest.raises(ValueError, match=r"gemm\.json: \['fetch(ed)?'\] are in the file or in GemmConstants"):
-            Constants()(GemmConstants)
-    finally:
-        simulator.constants._values.cache_clear()
+def class_named(node: ast.AST | None) -> type[Values] | None:
+    """Return the class of constants that *node* names, or that a call ``constants(Class)`` fills."""
+    if isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords:
+        node = node.args[0]
+    return OF_CLASS.get(node.id) if isinstance(node, ast.Name) else None
+
+
+def bound(function: ast.AST) -> dict[str, type[Values]]:
+    """Return the class of each name that holds constants in *function*: an argument, or what is assigned to a name."""
+    found: dict[str, type[Values] | None] = {}
+    for node in ast.walk(function):
+        if isinstance(node, ast.arg):
+            found[node.arg] = class_named(node.annotation)
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            found[node.targets[0].id] = class_named(node.value)
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
+            values = node.value.elts if isinstance(node.value, ast.Tuple) else []
+            pairs = zip(node.targets[0].elts, values, strict=False)  # what a call returns has no class here
+            found |= {target.id: class_named(value) for target, value in pairs if isinstance(target, ast.Name)}
+    return {name: cls for name, cls in found.items() if cls}
+
+
+def read_of(path: Path) -> set[tuple[type[Values], str, str]]:
+    """Return each constant that *path* reads of a known class: the class, its name, and where."""
+    found = set()
+    for function in ast.walk(TREES[path]):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        names = bound(function)
+        for node in ast.walk(function):
+            if isinstance(node, ast.Attribute):
+                cls = names.get(node.value.id) if isinstance(node.value, ast.Name) else class_named(node.value)
+                if cls and isinstance(node.value, ast.Name | ast.Call):
+                    found.add((cls, node.attr, f"{path.name}:{node.lineno}"))
+    return found
+
+
+def test_every_constant_that_code_reads_is_in_its_file() -> None:
+    found = {each for path in TREES for each in read_of(path)}
+    assert len({(cls, name) for cls, name, _ in found}) > 240
+    for cls, name, where in found:
+        assert hasattr(DEFAULT(cls), name), f"{where}: {cls.FILE}.json has no {name}"
+
+
+def test_every_constant_in_a_file_is_read() -> None:
+    read = {node.attr for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    read |= {node.value for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    for name, cls in READERS.items():
+        for key in document(name)["constants"]:
+            head, _, rest = key.partition(".")
+            assert head in read or isinstance(getattr(DEFAULT(cls), head), dict | Values), f"{name}.{key}"
+            if isinstance(getattr(DEFAULT(cls), head), Values):
+                assert rest in read, f"{name}.{key}"
+
+
+def test_a_protocol_has_what_is_said_of_another_one_that_it_is_like() -> None:
+    costs = DEFAULT(NcclConstants)
+    assert costs.earlier["LL"].wire == costs.recent["LL"].wire
+    assert costs.earlier["NVLSTree"] == costs.recent["NVLSTree"] != costs.recent["NVLS"]
+    assert costs.recent["NVLSTree"].head_s == costs.recent["NVLS"].head_s
+    assert costs.earlier["Simple"].fill == 0.0 < costs.recent["Simple"].fill
+    other = Constants({"nccl.recent.LL.wire": 3.0})(NcclConstants)
+    assert other.earlier["LL"].wire == 3.0
 
 
 # -- other values ----------------------------------------------------------------------

@@ -30,7 +30,7 @@ from validate.constants.fit import rows_of
 from validate.tables.names import RowNames
 
 CONVOLUTION = DEFAULT(ConvolutionCosts)
-IDEAL = replace(CONVOLUTION, residency=0.0)
+IDEAL = CONVOLUTION.but(residency=0.0)
 DIRECTIONS = ("fwd", "bwd_data", "bwd_weight")
 # Layers of ResNet-50: a 3x3 in the middle, the first, a 1x1, and one that halves the image.
 MIDDLE = Conv2d(64, 256, 256, 14, 14, 3, 3, 1, 1, 1, 1)

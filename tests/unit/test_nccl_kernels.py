@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
 
@@ -30,7 +29,7 @@ _S = 64e6
 def costs(*, protocols: Mapping[str, ProtocolCost] | None = None, **changes: float) -> NcclCosts:
     """Return costs that are zero except for those named."""
     shared = {"launch_s": 0.0, "peer_launch_s": 0.0, "pcie_share": 1.0, "network_share": 1.0, "staged_share": 1.0}
-    constants = replace(DEFAULT(NcclConstants), **(shared | changes))
+    constants = DEFAULT(NcclConstants).but(**(shared | changes))
     return NcclCosts(constants, protocols or all_protocols(_FREE))
 
 

@@ -20,7 +20,7 @@ from simulator.api.variants import ADAPTERS, SLOTS
 from simulator.bands import evidence
 from simulator.bands.composition import Composition, estimate
 from simulator.console.style import PLAIN, Style
-from simulator.constants import DEFAULT, constants
+from simulator.constants import DEFAULT, Values
 from simulator.errors import InputError
 from simulator.questions.single import CopyQuestion
 from simulator.questions.where import Where
@@ -55,13 +55,8 @@ class HealthyRange(NamedTuple):
 _HALF = NormalDist().inv_cdf(0.9)  # half-width of an 80 % band, in standard deviations
 
 
-@constants("health")
-class HealthConstants:
+class HealthConstants(Values, file="health"):
     """Limits of healthy ranges, without a unit (``health.json``)."""
-
-    small_over_ethernet: float
-    least_scatter: float
-    least_level: float
 
 
 def healthy_range(exchange: Composition) -> HealthyRange:

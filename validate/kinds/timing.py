@@ -15,17 +15,15 @@ from functools import partial
 
 from simulator.api import Session
 from simulator.api.session import Question
-from simulator.constants import constants
+from simulator.constants import Values
 from simulator.questions.single import LaunchQuestion
 from simulator.questions.where import Where
-from simulator.records import dataclass, replace
+from simulator.records import dataclass
 from simulator.workload import operators as ops
 from simulator.workload.operators import Attention, AttentionLibrary
 
 
-@constants("timing")
-@dataclass(frozen=True, slots=True)
-class TimingCosts:
+class TimingCosts(Values, file="timing"):
     """Overheads in seconds, the same for all hosts unless a calibration has the host's own.
 
     Between two events around an isolated operator on an idle device, the clock starts before the host launches
@@ -33,23 +31,6 @@ class TimingCosts:
     ``compiled_call_s`` is the host time of a call of a compiled function besides the launch of its kernel.
     The first step of a run takes ``start_s`` longer than others, and ``start_rank_s`` more for each further rank.
     """
-
-    isolated_elementwise_s: float
-    isolated_softmax_s: float
-    isolated_norm_s: float
-    isolated_linear_s: float
-    isolated_matmul_s: float
-    searched_convolution_s: float
-    isolated_other_s: float
-    isolated_backward_s: float
-    isolated_end_s: float
-    compiled_call_s: float
-    alone_s: float
-    replay_s: float
-    cache_clocks: float
-    te_attention_s: float
-    start_s: float
-    start_rank_s: float
 
 
 _ISOLATED: dict[type, str] = {
@@ -80,8 +61,8 @@ def _costs_of(part: str, session: Session) -> tuple[TimingCosts, float]:
     costs, known = session.constants(TimingCosts), session.calibrations.get(part)
     if known is None:
         return costs, 1.0
-    own = {name: value for name, value in known.host.items() if name in TimingCosts.__slots__}
-    return replace(costs, **own), known.dispatch
+    own = {name: value for name, value in known.host.items() if name in vars(costs)}
+    return costs.but(**own), known.dispatch
 
 
 def between_events(part: str, operator: ops.Operator, phase: ops.Phase, *, searched: bool = False) -> BetweenEvents:

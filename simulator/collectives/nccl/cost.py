@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import ClassVar, NamedTuple
 
 from simulator.collectives.nccl.paths import capability
 from simulator.collectives.nccl.tables import NVLS_EFFICIENCY, generation, peers_between_sockets_bps
-from simulator.constants import DEFAULT, Constants, Each, constants
+from simulator.constants import DEFAULT, Constants, Values, by_name
 from simulator.network.machine import Link, Machine, Node
 from simulator.network.route import Route
 from simulator.plan.flow import Filling, FlowLimits, LinkLimit, added
@@ -47,8 +48,7 @@ class ProtocolCost:
     head_s: float = 0.0
 
 
-@constants("nccl")
-class NcclConstants:
+class NcclConstants(Values, file="nccl"):
     """All constants of NCCL, with protocol costs for recent and for earlier versions.
 
     ``launch_s`` is the time to start one kernel on one GPU, and ``peer_launch_s`` the extra time for each peer of a
@@ -60,20 +60,9 @@ class NcclConstants:
     exchange at once.
     """
 
-    PARTS: ClassVar = {"recent": Each(ProtocolCost), "earlier": Each(ProtocolCost)}
+    PARTS: ClassVar = dict.fromkeys(("recent", "earlier"), partial(by_name, ProtocolCost))
     # A GPU's own passes, flags beside the data and the filling of a window depend on the protocol, not on the version.
     ALIKE: ClassVar = {"recent.NVLSTree.": "recent.NVLS.", "earlier.": "recent."}
-    launch_s: float
-    peer_launch_s: float
-    pcie_share: float
-    peer_share: float
-    staged_channel_Bps: float
-    network_share: float
-    staged_share: float
-    blackwell_pace: float
-    ampere_ll128_share: float
-    rccl_base_s: float
-    rccl_direct_share: float
     recent: Mapping[str, ProtocolCost]
     earlier: Mapping[str, ProtocolCost]
 

@@ -26,7 +26,7 @@ import math
 from collections.abc import Mapping
 from typing import ClassVar, Literal, NamedTuple
 
-from simulator.constants import DEFAULT, Constants, constants
+from simulator.constants import DEFAULT, Constants, Values
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
 from simulator.questions.where import CPU_LIBRARIES, CpuLibrary
@@ -37,13 +37,10 @@ from simulator.workload.precision import ELEMENT_BYTES, Precision
 LINE_BYTES = 64
 
 
-@constants("cpu_cores")
-class CoreCosts:
+class CoreCosts(Values, file="cpu_cores"):
     """Constants of cores, used where a part gives no figure."""
 
     lines_in_flight: int
-    vector_turbo: float
-    default_latency_s: float
 
 
 class Library(NamedTuple):
@@ -74,37 +71,15 @@ LIBRARIES: dict[CpuLibrary, Library] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ElementCycles:
-    """What a library takes for each element, in cycles of one core.
+class LibraryCycles(Values, file="cpu_libraries"):
+    """What libraries other than oneDNN take for each element, in cycles of one core of any CPU, by library.
 
     ``packed``: of a matrix that is copied before it is multiplied.  ``unrolled``: of a window that is written out or
-    added up.  ``row``: of a pass without vectors that needs a figure of its row, such as a mean.
+    added up.  ``row``: of a pass without vectors that needs a figure of its row, such as a mean.  Where passes use no
+    vectors, ``simple``: of another pass; ``function``: of one that calls the C library.
     """
 
-    packed: float
-    unrolled: float
-    row: float
-
-
-@dataclass(frozen=True, slots=True)
-class ScalarCycles(ElementCycles):
-    """The same where passes use no vectors: also for a simple pass, and for one that calls the C library."""
-
-    simple: float
-    function: float
-
-
-@constants("cpu_libraries")
-class LibraryCycles:
-    """The cycles of libraries other than oneDNN, the same for all CPUs."""
-
-    PARTS: ClassVar = {**dict.fromkeys(("blas", "torch7", "mshadow", "cntk"), ScalarCycles), "eigen": ElementCycles}
-    blas: ScalarCycles
-    torch7: ScalarCycles
-    mshadow: ScalarCycles
-    cntk: ScalarCycles
-    eigen: ElementCycles
+    PARTS: ClassVar = dict.fromkeys(("blas", "torch7", "mshadow", "cntk", "eigen"), Values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,16 +161,9 @@ class Cpu:
         return (self.clock_Hz + (turbo_Hz - self.clock_Hz) * idle_share) * self.calibration.compute
 
     @property
-    def cycles(self) -> ElementCycles:
+    def cycles(self) -> Values:
         """What its library takes for each element; not for oneDNN."""
-        found: ElementCycles = getattr(self.constants(LibraryCycles), self.library)
-        return found
-
-    @property
-    def scalar_cycles(self) -> ScalarCycles:
-        """The same of a library whose passes use no vectors."""
-        found = self.cycles
-        assert isinstance(found, ScalarCycles)
+        found: Values = getattr(self.constants(LibraryCycles), self.library)
         return found
 
     def core_flop_per_cycle(self, precision: Precision) -> int:
@@ -292,13 +260,8 @@ def cpu_from_part(
     )
 
 
-@constants("cpu_threads")
-class ThreadCosts:
+class ThreadCosts(Values, file="cpu_threads"):
     """Constants of threads, the same for all CPUs."""
-
-    region_cycles: float
-    shared_core: float
-    slice_s: float
 
 
 def effective_cores(cpu: Cpu, threads: int) -> float:

@@ -11,18 +11,14 @@ from __future__ import annotations
 
 import math
 
-from simulator.constants import constants
+from simulator.constants import Values
 from simulator.devices.cpu import Cpu
 
 
-@constants("cpu_caches")
-class CacheCosts:
+class CacheCosts(Values, file="cpu_caches"):
     """Constants of caches, the same for all CPUs."""
 
     bytes_per_cycle: tuple[float, ...]
-    all_hit: float
-    none_hit: float
-    two_sockets: float
 
 
 def cache_bytes(cpu: Cpu, level: int, cores: int) -> float:

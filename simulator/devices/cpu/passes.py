@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar
 
-from simulator.constants import constants
+from simulator.constants import Values
 from simulator.devices import Bound, KernelCost
 from simulator.devices.cpu import (
     LIBRARIES,
@@ -27,26 +26,15 @@ from simulator.workload.operators import Gather, Pooling
 from simulator.workload.precision import ELEMENT_BYTES
 
 
-@constants("cpu_passes")
-class PassCosts:
+class PassCosts(Values, file="cpu_passes"):
     """Constants of passes, the same for all CPUs; cycles are those of a core with two 256-bit vector units."""
 
-    PARTS: ClassVar = dict.fromkeys(
-        ("vector_cycles", "scalar_cycles", "row_element_cycles", "pool_cycles", "pool_window_cycles"), dict
-    )
     grain_elements: int
-    start_cycles: float
-    simple_cycles: float
     vector_cycles: Mapping[str, float]
     scalar_cycles: Mapping[str, float]
-    transposed_cycles: float
-    row_cycles: float
     row_element_cycles: Mapping[str, float]
     pool_cycles: Mapping[str, float]
     pool_window_cycles: Mapping[str, float]
-    pool_bwd_max_cycles: float
-    gather_row_cycles: float
-    gather_rows_ahead: float
 
 
 _FUNCTIONS = frozenset(("elu", "erf", "exp", "gelu", "gelu_bwd", "log", "pow", "sigmoid", "silu", "tanh", "sin", "cos"))
@@ -74,7 +62,7 @@ def streaming_pass(cpu: Cpu, kernel: Streaming) -> KernelCost:
     if name in c.scalar_cycles:
         compute_s = n * c.scalar_cycles[name] / scalar_rate(cpu, threads, alone=name in _DRAWN)
     elif not LIBRARIES[cpu.library].vectors:
-        cycles = cpu.scalar_cycles.function if name in _FUNCTIONS else cpu.scalar_cycles.simple
+        cycles = cpu.cycles.function if name in _FUNCTIONS else cpu.cycles.simple
         compute_s = n * cycles / scalar_rate(cpu, threads)
     elif kernel.form == "transposed":
         compute_s = n * c.transposed_cycles / scalar_rate(cpu, threads)
@@ -97,7 +85,7 @@ def rowwise_pass(cpu: Cpu, kernel: Rowwise) -> KernelCost:
     library = LIBRARIES[cpu.library]
     if not library.vectors or (library.composes and "batch_norm" in kernel.kind):
         passes = 1 if kernel.kind == "sum" else 3 if kernel.kind.endswith("_bwd") else 2
-        cycles = cpu.scalar_cycles.function if "softmax" in kernel.kind else passes * cpu.cycles.row
+        cycles = cpu.cycles.function if "softmax" in kernel.kind else passes * cpu.cycles.row
         element_s = cycles / scalar_rate(cpu, threads)
     else:
         element_s = cycles / vector_rate(cpu, threads)

@@ -17,9 +17,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import ClassVar, Literal
+from typing import Literal
 
-from simulator.constants import constants
+from simulator.constants import Values
 from simulator.devices import Bound, KernelCost
 from simulator.devices.cpu import (
     LIBRARIES,
@@ -38,17 +38,11 @@ from simulator.workload.operators import Convolution, FusedAttention, Recurrence
 from simulator.workload.precision import ELEMENT_BYTES
 
 
-@constants("cpu_products")
-class ProductCosts:
+class ProductCosts(Values, file="cpu_products"):
     """Constants of a BLAS, the same for all CPUs."""
 
-    efficiency: float
-    start_depth: float
     tile_rows: int
     tile_vectors: int
-    packing_cycles: float
-    serial_flop: float
-    gate_cycles: float
 
 
 @lru_cache(maxsize=512)
@@ -127,7 +121,7 @@ def recurrence_products(cpu: Cpu, kernel: Recurrence) -> KernelCost:
     if library.vectors:
         cell_cycles, rate = cpu.constants(ProductCosts).gate_cycles, vector_rate(cpu, cell_threads)
     else:
-        cell_cycles, rate = cpu.scalar_cycles.function, scalar_rate(cpu, cell_threads)
+        cell_cycles, rate = cpu.cycles.function, scalar_rate(cpu, cell_threads)
     start_s = start_time(cpu) + region_time(cpu, threads)
     step_s = start_s + max(multiply_s, fetch_s) + kernel.batch * gates * cell_cycles / rate
     bound: Bound = "latency" if start_s > step_s / 2 else "memory" if fetch_s > multiply_s else "compute"
@@ -147,11 +141,9 @@ def attention_products(cpu: Cpu, kernel: FusedAttention) -> KernelCost:
     return pass_cost(cpu, compute_s, transfer_time(cpu, kernel.bytes, threads), kernel.bytes, threads, kernel.flop)
 
 
-@constants("cpu_convolution")
-class CpuConvolutionCosts:
+class CpuConvolutionCosts(Values, file="cpu_convolution"):
     """Constants of convolutions, the same for all CPUs."""
 
-    PARTS: ClassVar = {"efficiency": dict}
     efficiency: Mapping[str, float]
     channel_vectors: int
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from functools import cached_property
 
-from simulator.constants import DEFAULT, Constants, constants
+from simulator.constants import DEFAULT, Constants, Values
 from simulator.devices.gpu.generation import Traits, traits_of
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
@@ -22,15 +22,11 @@ from simulator.topology.parts import GpuPart
 from simulator.workload.precision import Precision
 
 
-@constants("libraries")
-class LibraryCosts:
+class LibraryCosts(Values, file="libraries"):
     """``young``: the excess time of kernels of a new design on its first boards, relative to mature ones.
 
     This excess falls by a factor e in ``settles_years``.
     """
-
-    young: float
-    settles_years: float
 
 
 def library_factor(known: Constants, since: Month | None, libraries: Month | None) -> float:

@@ -33,7 +33,7 @@ from collections import Counter
 from functools import lru_cache
 from math import ceil
 
-from simulator.constants import constants
+from simulator.constants import Values
 from simulator.devices import KernelCost, bound_of
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.gemm import product_time
@@ -128,28 +128,8 @@ def spread_over(
     return max(least, even + waiting)
 
 
-@constants("attention")
-class AttentionCosts:
+class AttentionCosts(Values, file="attention"):
     """Constants of attention, the same for all GPUs; ``alone`` and ``last`` apply to kernels that are not native."""
-
-    products: float
-    exponentials: float
-    emulated: float
-    block_clocks: float
-    exposed_memory: float
-    alone: float
-    last: float
-    kernel_s: float
-    backward_products: float
-    backward_wide: float
-    synchronous_per_clock: float
-    backward_energy: float
-    first: float
-    foreign: float
-    lanes: float
-    exponentials_per_clock: float
-    unfused_passes: float
-    unfused_backward_passes: float
 
 
 def attention_cost(gpu: Gpu, kernel: FusedAttention) -> KernelCost:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from math import ceil
 from typing import NamedTuple
 
-from simulator.constants import constants
+from simulator.constants import Values
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.memory import MemoryCosts, achieved_bandwidth
 from simulator.devices.gpu.rates import compute_rate
@@ -24,42 +24,8 @@ from simulator.records import dataclass
 from simulator.workload.operators import Convolution
 
 
-@constants("convolution")
-class ConvolutionCosts:
+class ConvolutionCosts(Values, file="convolution"):
     """Shares of the peak rate that inner loops reach, and the overheads around them."""
-
-    tile_intensity: float
-    residency: float
-    prologue_k: float
-    gemm: float
-    early: float
-    kepler: float
-    separate_integers: float
-    backward: float
-    backward_weight_1x1: float
-    split_share: float
-    winograd_fused: float
-    winograd_fused_prologue_k: float
-    fft: float
-    transform: float
-    spread: float
-    energy: float
-    direct: float
-    direct_bandwidth: float
-    place_clocks: float
-    tensor: float
-    tensor_tile_intensity: float
-    tensor_kernel_s: float
-    foreign: float
-    hopper_lanes: float
-    implicit: float
-    narrow: float
-    parts_s: float
-    pad_slots: float
-    amd_gemm: float
-    amd_winograd: float
-    amd_backward_weight_direct: float
-    kernel_s: float
 
 
 ANY_TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128))

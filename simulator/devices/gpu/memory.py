@@ -13,9 +13,8 @@ lane: the instructions to which the compiler translates the function in fp32, in
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
 
-from simulator.constants import constants
+from simulator.constants import Values
 from simulator.devices import Bound, KernelCost
 from simulator.devices.gpu import Gpu
 from simulator.questions.where import Month
@@ -24,26 +23,11 @@ from simulator.workload.operators import Gather, Pooling
 from simulator.workload.precision import ELEMENT_BYTES, INDEX_BYTES
 
 
-@constants("memory")
-class MemoryCosts:
+class MemoryCosts(Values, file="memory"):
     """Constants of memory, the same for all GPUs."""
 
-    early_share: float
-    late_share: float
-    amd_share: float
-    turnaround: float
-    check_turnaround: float
-    start_s: float
-    l2_bytes_per_clock: float
-    large_l2_bytes_per_clock: float
-    l2_share: float
     l2_slope: int
     walk_slope: int
-    load_clocks: float
-    cached_load_clocks: float
-    blocks_per_clock: float
-    shared_slots: float
-    occupancy_sharpness: float
 
 
 def achieved_bandwidth(gpu: Gpu, read_share: float = 0.5) -> float:
@@ -121,22 +105,9 @@ def issue_time(gpu: Gpu, elements: float, slots: float) -> float:
     return elements * slots / (gpu.sm_count * per_clock * gpu.light_clock_Hz)
 
 
-@constants("streaming")
-class StreamingCosts:
+class StreamingCosts(Values, file="streaming"):
     """Constants of passes, the same for all GPUs."""
 
-    PARTS: ClassVar = {"slots": dict}
-    base_slots: float
-    pow_slots: float
-    drawn_slots: float
-    philox_products: float
-    product_slots: float
-    amd_product_slots: float
-    half_slots: float
-    cast_slots: float
-    offset_slots: float
-    line_slots: float
-    block_bytes_per_clock: float
     slots: Mapping[str, float]
 
 
@@ -190,17 +161,8 @@ def streaming_cost(gpu: Gpu, kernel: Streaming) -> KernelCost:
     return KernelCost(start_s + longer_s, bound, kernel.flop, kernel.bytes)
 
 
-@constants("pooling")
-class PoolingCosts:
+class PoolingCosts(Values, file="pooling"):
     """Constants of pooling, the same for all GPUs."""
-
-    share: float
-    place_slots: float
-    window_slots: float
-    max_slots: float
-    max_window_slots: float
-    max_bwd_slots: float
-    max_bwd_window_slots: float
 
 
 def pooling_cost(gpu: Gpu, kernel: Pooling) -> KernelCost:
@@ -235,14 +197,8 @@ _COPIES_ROWS: Month = (2025, 8)
 FEW_ROWS = 3072  # up to here PyTorch adds gradients row by row; beyond, it sorts the indices first
 
 
-@constants("gather")
-class GatherCosts:
+class GatherCosts(Values, file="gather"):
     """Constants of embeddings, the same for all GPUs."""
-
-    share: float
-    slots: float
-    few_s: float
-    sort_s: float
 
 
 def gather_cost(gpu: Gpu, kernel: Gather) -> KernelCost:

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, get_args
 
-from simulator.constants import constants
+from simulator.constants import Values
 from simulator.devices import Bound, bound_of
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.memory import achieved_bandwidth, l2_bandwidth, resident_share
@@ -152,42 +152,14 @@ _SIDES = (
 )
 
 
-@constants("gemm", eq=False)
-class GemmConstants:
+class GemmConstants(Values, file="gemm"):
     """Constants of matrix products, the same for all GPUs.
 
     Those of tensor (matrix) cores apply to Volta, Turing and AMD; NVIDIA's since Ampere have their own model.
 
     A tile of r x c keeps its lanes busy for 1 / (1 + cost (1/r + 1/c)) of the time: operands are fetched once per row
-    and column, and multiplied r c times.  Instances compare by identity, so that tiles can be cached by them.
+    and column, and multiplied r c times.
     """
-
-    fetch: float
-    fetch_volta: float
-    transpose: float
-    straight_volta: float
-    fetch_other: float
-    rate_other: float
-    rate_matrix_other: float
-    alone: float
-    tile_clocks: float
-    overlap: float
-    thin_share: float
-    l2_share: float
-    pages_early: float
-    pages_late: float
-    idle_early: float
-    idle_late: float
-    split_share: float
-    walk_again: float
-    walk_held_bytes: float
-    walk_reach_bytes: float
-    walk_near: float
-    walks_early: float
-    walks_late: float
-    start_s: float
-    reduce_early_s: float
-    partial_speed: float
 
 
 @lru_cache(maxsize=4096)
@@ -257,39 +229,12 @@ _LEAST_PIECE = 4  # bytes: the least that cp.async copies
 _WHOLE_PIECE = 16  # bytes: the most that a thread copies at once, and the alignment that TMA requires
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TensorProductCosts:
-    """Constants of one operand path.  Instances compare by identity, so that tiles can be cached by them."""
-
-    start_clocks: float
-    edge_clocks: float
-    edge_32_bit_clocks: float
-    rate: float
-    fetch: float
-    alone: float
-    overlap: float
-    bandwidth_share: float
-    l2_rate_share: float
-    l2_clock_bytes: float
-    reduce_clocks: float
-
-
-@constants("tensor_product", eq=False)
-class TensorProducts:
+class TensorProducts(Values, file="tensor_product"):
     """Constants of products by operand path, the same for all NVIDIA GPUs since Ampere."""
 
-    PARTS: ClassVar = {"copies": TensorProductCosts, "warps": TensorProductCosts}
-    copies: TensorProductCosts
-    warps: TensorProductCosts
-    latency_s: float
-    cached: float
-    exposed: float
-    l2_share: float
-    power_sharpness: float
-    synchronous_flop_bytes: float
-    rate_32_bit: float
-    both_turned: float
-    narrow: float
+    PARTS: ClassVar = {"copies": Values, "warps": Values}
+    copies: Values
+    warps: Values
 
 
 def is_pipelined(gpu: Gpu, precision: Precision) -> bool:
@@ -368,9 +313,7 @@ def _piece_bytes(kernel: Gemm) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _tiles(
-    gpu: Gpu, precision: Precision, c: TensorProductCosts, turned: int, *, synchronous: bool
-) -> tuple[Tile, ...]:
+def _tiles(gpu: Gpu, precision: Precision, c: Values, turned: int, *, synchronous: bool) -> tuple[Tile, ...]:
     """Return the tiles of products in *precision*, largest first.
 
     *turned* operands do not lie along k, as wgmma needs them in 32 bits: one is turned on its way through registers, at

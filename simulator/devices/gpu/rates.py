@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from simulator.constants import constants
+from simulator.constants import Values
 from simulator.devices.gpu import Gpu
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
@@ -73,31 +73,8 @@ def computes_in_fp32(gpu: Gpu, precision: Precision) -> bool:
     return precision == "fp16" and gpu.traits.fp16_as_fp32 and peak.get("fp16", 0.0) < peak.get("fp32", 0.0)
 
 
-@constants("power", eq=False)
-class PowerCosts:
+class PowerCosts(Values, file="power"):
     """Constants of power, the same for all GPUs."""
-
-    multiply_add_J: float
-    sm_lanes: float
-    headroom: float
-    idle_share: float
-    idle_W: float
-    lowest_voltage: float
-    busy_share: float
-    tensor_32_bit: float
-    tensor_16_bit: float
-    tensor_8_bit: float
-    tensor_sm_lanes: float
-    packed: float
-    async_32_bit_J: float
-    async_16_bit_J: float
-    async_8_bit_J: float
-    limiter_s: float
-    loop_calls: float
-    sm_idle_W: float
-    memory_idle_J: float
-    moved_byte_J: float
-    memory_byte_J: float
 
 
 def highest_clock(gpu: Gpu, precision: Precision) -> float:

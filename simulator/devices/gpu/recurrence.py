@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from simulator.constants import constants
+from simulator.constants import Values
 from simulator.devices import Bound, KernelCost
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.convolution_algorithms import (
@@ -26,7 +26,6 @@ from simulator.devices.gpu.convolution_algorithms import (
 )
 from simulator.devices.gpu.memory import achieved_bandwidth
 from simulator.devices.gpu.rates import compute_rate, tensor_rate
-from simulator.records import replace
 from simulator.workload.operators import Recurrence
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
@@ -46,30 +45,8 @@ _GROUP = 16  # states
 _PERSISTENT_SMS, _PERSISTENT_WIDTH, _PERSISTENT_BATCH = 98, 1024, 128
 
 
-@constants("recurrence")
-class RecurrenceCosts:
+class RecurrenceCosts(Values, file="recurrence"):
     """Constants of recurrent layers, the same for all GPUs."""
-
-    step: float
-    forward_late: float
-    backward_late: float
-    amd_forward: float
-    amd_backward: float
-    all_steps: float
-    tensor_tile_intensity: float
-    tile_intensity: float
-    prologue_k: float
-    residency: float
-    step_s: float
-    amd_gate_s: float
-    call_s: float
-    most_of_peak: float
-    next_kernel_s: float
-    late_step_s: float
-    late_call_s: float
-    group_clocks: float
-    k_clocks: float
-    persistent_call_s: float
 
 
 def recurrence_cost(gpu: Gpu, kernel: Recurrence) -> KernelCost:
@@ -165,4 +142,4 @@ def _all_steps(gpu: Gpu, kernel: Recurrence, m: int, n: int, k: int, costs: Recu
 @lru_cache(maxsize=256)
 def _step_blocks(gpu: Gpu) -> ConvolutionCosts:
     """Return the costs of thread blocks in a step."""
-    return replace(gpu.constants(ConvolutionCosts), residency=gpu.constants(RecurrenceCosts).residency)
+    return gpu.constants(ConvolutionCosts).but(residency=gpu.constants(RecurrenceCosts).residency)

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import math
 
-from simulator.constants import constants
+from simulator.constants import Values
 from simulator.devices import Bound, KernelCost
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.memory import (
@@ -53,19 +53,8 @@ from simulator.workload.kernels import Rowwise
 from simulator.workload.precision import ELEMENT_BYTES
 
 
-@constants("batch_norm")
-class BatchNormCosts:
+class BatchNormCosts(Values, file="batch_norm"):
     """Constants of batch normalisation, the same for all GPUs."""
-
-    share: float
-    block_per_clock: float
-    block_slow_per_clock: float
-    sm_per_clock: float
-    kept_share: float
-    kept_bytes: float
-    places: float
-    block_clocks: float
-    own_slots: float
 
 
 WARP_ROW = 1024  # longest row that softmax keeps in a warp's registers; PyTorch's since 2.8: twice that, forward
@@ -82,28 +71,8 @@ _NORM_VECTOR = 4  # elements that a thread of it loads at once, of any size
 _FULL_SM = 2048  # threads per SM at which the stated wait of a block applies; with fewer, each block is faster
 
 
-@constants("rowwise")
-class RowwiseCosts:
+class RowwiseCosts(Values, file="rowwise"):
     """Constants of reductions, the same for all GPUs."""
-
-    warp_slots: float
-    warp_half_slots: float
-    lane_clocks: float
-    register_slots: float
-    shared_slots: float
-    softmax_slots: float
-    reuse_share: float
-    reuse_slope: float
-    load_clocks: float
-    mean_clocks: float
-    softmax_row_s: float
-    amd_wait: float
-    norm_row_s: float
-    column_share: float
-    column_clock_bytes: float
-    amd_column_share: float
-    partial_end_clocks: float
-    sum_block_clocks: float
 
 
 def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
@@ -278,7 +247,7 @@ def _whole_sum(gpu: Gpu, kernel: Rowwise, n_bytes: float) -> KernelCost:
         filling = gpu.sm_count * (gpu.traits.threads_per_sm // _WHOLE_THREADS)
         parts = max(min(filling, math.ceil(values / _SUM_LEAST)), math.ceil(values / _SUM_MOST))
         last = math.ceil(parts / _WHOLE_THREADS) * costs.load_clocks + costs.partial_end_clocks
-    waits_s = math.ceil(values / parts / _WHOLE_VECTOR) * costs.load_clocks / gpu.light_clock_Hz
+    waits_s = math.ceil(values / parts / _WHOLE_VECTOR) * costs.sum_load_clocks / gpu.light_clock_Hz
     ends_s = (costs.sum_block_clocks + last) / gpu.light_clock_Hz
     cost = _cost(gpu, kernel, memory_time(gpu, n_bytes, 0.0), waits_s, n_bytes, ends_s)
     return replace(cost, bound="latency") if cost.bound == "compute" else cost
