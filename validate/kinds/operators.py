@@ -189,11 +189,11 @@ def _elementwise(size: Size, cell: Cell) -> ops.Operator:
     function = cell("variant").lower()
     of, _, how = function.partition("_")
     n, own, wide = size("rows") * size("cols"), ELEMENT_BYTES[cast(Precision, cell("dtype"))], ELEMENT_BYTES["fp32"]
-    if how in ("mixed", "widened"):  # with another in fp32, in which the result is: as large, or a row of a table
-        read = own + (wide if how == "mixed" else 0)
-        return StepPass(n, (Streaming(of, n, n * read, n * wide, "casts"),))
-    if how == "broadcast":  # with a row of a table, in its own format
-        return StepPass(n, (Streaming(of, n, n * own, n * own, "strided"),))
+    # With another in fp32, in which the result is, as large or a row of a table; with a row in its own format.
+    ways = {"mixed": (own + wide, wide, "casts"), "widened": (own, wide, "casts"), "broadcast": (own, own, "strided")}
+    if how in ways:
+        read, written, form = ways[how]
+        return StepPass(n, (Streaming(of, n, n * read, n * written, cast(PassForm, form)),))
     return ops.Elementwise(function, n, 2 if function in _TWO_INPUTS else 1)
 
 

@@ -216,17 +216,13 @@ class _Operator:
         if self.variant == "dropout":
             return lambda: aten.native_dropout(x, 0.5, True)
         of, _, how = str(self.variant).partition("_")
-        if how in ("mixed", "widened"):
-            wide = torch.randn_like(x if how == "mixed" else x[:1, :1], dtype=torch.float32)
-            function = getattr(torch, of)
-            return lambda: function(x, wide)
-        if how == "broadcast":  # as a rotary position's cosines are over heads
-            x = x.view(-1, math.gcd(x.numel(), _SWAPPED))
-            row, function = torch.randn_like(x[0]), getattr(torch, of)
-            return lambda: function(x, row)
-        if self.variant in ("add", "mul", "div"):
-            y, of_two = torch.randn_like(x) + 3.0, getattr(torch, str(self.variant))
-            return lambda: of_two(x, y)
+        if of in ("add", "mul", "div") and how != "scalar":
+            if how == "broadcast":  # as a rotary position's cosines are over heads
+                x = x.view(-1, math.gcd(x.numel(), _SWAPPED))
+            like = {"widened": x[:1, :1], "broadcast": x[0]}.get(how, x)
+            dtype, function = torch.float32 if how in ("mixed", "widened") else x.dtype, getattr(torch, of)
+            other = torch.randn_like(like, dtype=dtype) + 3.0
+            return lambda: function(x, other)
         one: dict[Any, Callable[[Any], Any]] = {"relu": torch.relu, "tanh": torch.tanh, "gelu": F.gelu, "silu": F.silu}
         one |= {"mul_scalar": lambda t: torch.mul(t, 1.5), "add_scalar": lambda t: torch.add(t, 1.5)}
         one |= {"div_scalar": lambda t: torch.div(t, 1.5), "pow_scalar": lambda t: torch.pow(t, 3.0)}
