@@ -216,10 +216,9 @@ def _end_part(folder: Path, name: str, end: str, seconds: float | None = None) -
     """Say how the part *name* ended, unless that is known; the measuring process says it first."""
     record = _record(folder)
     rows = {row["name"]: row for row in record["parts"]}
-    if name not in rows:
-        rows[name] = {"name": name, "end": ""}
-    if not rows[name]["end"]:
-        rows[name] |= {"end": end} | ({} if seconds is None else {"seconds": round(seconds, 1)})
+    row = rows.setdefault(name, {"name": name, "end": ""})
+    if not row["end"]:
+        row |= {"end": end} | ({} if seconds is None else {"seconds": round(seconds, 1)})
     record["parts"] = [*rows.values()]
     write_json(folder / CERTIFICATE, record)
 
