@@ -108,10 +108,7 @@ def checked(option: str, text: str) -> str:
 
 
 def read_record(folder: Path) -> list[BlindEvent]:
-    """Return the events of the record in *folder*, in order; none where it has no record yet.
-
-    Raises InputError, with the line, where a line is no event, or where a line before it was changed or left out.
-    """
+    """Return the events of the record in *folder*; raises InputError where one is damaged, changed or left out."""
     file, events, previous = folder / RECORD, [], ""
     raw = read_user_file(file, _MOST_BYTES, needed="a record") if file.exists() else b""
     for number, line in enumerate(raw.splitlines(), start=1):
@@ -182,10 +179,7 @@ class BlindPrediction:
 def predict_blind(
     questions: bytes, kind: Kind, scoring: Scoring, trust: Sequence[str], jobs: int, advance: Callable[[], None]
 ) -> list[BlindPrediction]:
-    """Return the predictions of the rows of *questions*, a table without measured columns.
-
-    Rows of another grade than those of *trust* do not count.  Raises InputError as reading a table does.
-    """
+    """Return predictions of *questions*, a table without measured columns, of rows whose grade is in *trust*."""
     needed = [column for column in kind.needed if column not in kind.measured]
     table = tabulate(read_records(questions, "questions"), "questions", needed, kind.columns, kind.name)
     found = []

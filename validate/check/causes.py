@@ -45,10 +45,7 @@ class Cause(NamedTuple):
 def causes_of(
     session: Session, topology: Topology, question: CollectiveQuestion, fixed: Collection[str]
 ) -> Iterator[Cause]:
-    """Yield possible causes on the *topology* of *question*, but for those that *fixed* decides.
-
-    *fixed* are settings that the log shows, ``version`` if it names its NCCL, and what NCCL reports of its transports.
-    """
+    """Yield causes on the *topology* of *question*, but those that *fixed*, what its log shows, decides."""
 
     def there(words: str, topology: Topology, links: tuple[SlowLink, ...], measure: str) -> Iterator[Cause]:
         where = replace(question.where, topology=f"{question.where.topology} with {words}", slow_links=links)
@@ -160,10 +157,7 @@ def setting_effects(
     asked_with: Callable[[dict[str, str]], LogQuestion],
     settings: dict[str, str],
 ) -> tuple[SettingEffect, ...]:
-    """Return what the settings of a log change by more than the model's error, and which others would gain as much.
-
-    *asked_with* returns the question with other settings than *settings*, those of the log.
-    """
+    """Return what a log's *settings* change by more than the model's error, and which others would gain as much."""
 
     def effects(other: LogQuestion, setting: str, *, is_set: bool) -> Iterator[SettingEffect]:
         """Yield the effect at each of the largest sizes where it is more than the model's error between two ways."""

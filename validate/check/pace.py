@@ -131,10 +131,7 @@ class SizeComparison:
 
 
 def large_from(sizes: Sequence[float]) -> float:
-    """Return the smallest of the largest of *sizes*, in order: from an eighth of the last on, three, from 1 MiB.
-
-    They saturate the links and show faults in full; a median over all sizes would dilute them by latency-bound sizes.
-    """
+    """Return from which of *sizes* on messages saturate links: an eighth of the last, at most the third last, 1 MiB."""
     return max(_LARGE_BYTES, min(_SHARE * sizes[-1], sizes[-FEW:][0]))
 
 
@@ -177,10 +174,7 @@ def slow_groups(rows: Sequence[SizeComparison]) -> list[tuple[bool, ...]]:
 def slow_among(
     rows: Sequence[SizeComparison], some: Sequence[SizeComparison], ratios: Sequence[float], scatter: float = SCATTER
 ) -> list[tuple[bool, ...]]:
-    """Return the groups that make the log of *rows* slow if *some* of them take *ratios* times the expected time.
-
-    With a *scatter* of 1, it is slow but for the scatter of runs: healthy, and a reason to look for causes.
-    """
+    """Return the groups that make *rows* slow if *some* of them take *ratios* times as long, but for *scatter*."""
     pairs = list(zip(some, ratios, strict=True))
     found = []
     for group in _deciding(rows):

@@ -65,11 +65,7 @@ def check_twin(written: CommandOptions) -> None:
 
 
 def asked_steps(written: CommandOptions, devices: int | None) -> list[StepToMeasure]:
-    """Return the steps that *written* asks for, one per ``--parallel`` and ``--overlap``.
-
-    *devices* are available; None for another machine.  Raises InputError for invalid options and steps torch cannot
-    run.
-    """
+    """Return the steps that *written* asks for, by ``--parallel`` and ``--overlap``, on *devices* if they are known."""
     if written.batch is None and written.global_batch is None:
         raise InputError("--workload: a step has a batch; add --batch, for example --batch 32")
     check_read(written)
@@ -102,10 +98,7 @@ def _check_one_machine(questions: Sequence[StepQuestion] | Sequence[CollectiveQu
 
 
 def keep(asked: StepToMeasure, folder: Path, *, parts: bool = False) -> None:
-    """Write the step *asked* into *folder* for the measuring code; with *parts*, its operators instead of the step.
-
-    Raises InputError if torch cannot run the network, OSError if *folder* cannot be written.
-    """
+    """Write the step *asked* for the measuring code, with *parts* its operators; raises InputError and OSError."""
     import torch
 
     from validate.machine.measure.built.description import DescriptionFile
@@ -185,10 +178,7 @@ def is_exchange(written: CommandOptions) -> bool:
 
 
 def ask_exchanges(written: CommandOptions, *, on_gpus: bool) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the exchanges to measure, one per size and strategy, and the reasons for strategies left out.
-
-    Raises InputError if an option is invalid, no strategy fits, or one named by the user does not fit.
-    """
+    """Return the exchanges to measure, by size and strategy, and why strategies are left out; raises InputError."""
     check_read(written)
     session = Session()
     _check_named(written)

@@ -35,10 +35,7 @@ from validate.tables.table import STDIN, read_bytes, read_table, same_file, show
 
 
 def calibrate_folder(name: Text, device: Text, topology: Text, out: Text, trust: str, *, quiet: bool) -> None:
-    """Fit the constants of the device measured in the folder *name*, and write them as YAML.
-
-    Raises InputError for an invalid option or folder or too few rows, MissingDependency without SciPy.
-    """
+    """Fit constants of the device measured in the folder *name*, written as YAML; also raises MissingDependency."""
     if name is None:
         raise InputError("a folder is needed, for example: validate calibrate measured/ --out mine.calibration.yaml")
     folder = read_folder(name)
@@ -162,10 +159,7 @@ def _check_measured(file: str, part: str) -> None:
 def _rows(
     raw: bytes, shown: str, part: str, grades: set[str], names: RowNames
 ) -> tuple[list[MeasuredRow], dict[str, list[int]]]:
-    """Return the usable rows of the device *part* in the table *raw*, and the skipped lines by reason.
-
-    Without a device column all are of *part*.  A skipped row of an unknown device is listed, as it may be of *part*.
-    """
+    """Return *part*'s rows in *raw* (all, where no device is told), and those skipped by reason, with unknown ones."""
     needed = tuple(column for column in OPERATORS.needed if column != "device")
     table = read_table(raw, shown, needed, OPERATORS.columns, "operators")
     if "device" not in table.position:

@@ -131,10 +131,7 @@ _FINE = 1e-3  # precision of the scale's logarithm
 
 
 def scale_of_steps(steps: Sequence[tuple[Callable[[float], float], float]]) -> float:
-    """Return the factor on host times that best fits *steps*: pairs of a prediction by scale and a measured time, in s.
-
-    It minimises a soft L1 loss of log(predicted / measured) with a prior at 1, by a grid and a golden-section search.
-    """
+    """Return the factor on host times that best fits *steps* (prediction by scale, measured s), by a soft L1 loss."""
 
     def loss(x: float) -> float:
         misses = [math.log(predict(math.exp(x)) / measured_s) / _SCATTER for predict, measured_s in steps]

@@ -71,10 +71,7 @@ class CertifiedCalibration:
 
 
 def unpack(archive: str, into: Path) -> Mapping[str, Any]:
-    """Unpack *archive* into the folders ``FITTED`` and ``JUDGED`` of *into*, and return its record.
-
-    ``left`` are the cases not measured, with group and reason.  Raises InputError if it is no archive of a certificate.
-    """
+    """Unpack *archive* into ``FITTED`` and ``JUDGED`` of *into*; return its record, ``left`` the cases not measured."""
     shown, held = one_line(archive, 1000), dict[str, bytes]()
     raw = io.BytesIO(read_user_file(Path(archive), MOST_BYTES + 1, shown))
     try:

@@ -127,11 +127,7 @@ def scoring_at(places: ScoringPlaces, calibration: str | None = None) -> Scoring
 def compared(
     folder: Folder, asked: ComparisonOptions, again: Folder | None = None, short: Folder | None = None
 ) -> Comparison:
-    """Compare *folder* with its predictions and, if given, with *again*, another measurement of the same machine.
-
-    With *short*, also judge a calibration on that folder on the rows that it lacks.  Raises InputError if an option is
-    invalid, MissingDependency if calibrating needs SciPy.
-    """
+    """Compare *folder* with predictions, with *again* of the same machine, and on *short*'s calibration."""
     places = find_places(folder, asked.topology, asked.devices)
     scoring = scoring_at(places, asked.calibration)
     rows = compare_folder(folder, scoring, asked.trust)
@@ -192,10 +188,7 @@ def fit_folder(
 
 
 def _share_of(text: str, folder: Folder, count: int) -> float:
-    """Return the share of *count* operators, at most 0.5, that *text* asks for: ``50``, or ``120s`` of measuring.
-
-    Raises InputError if *text* is neither, or if a time is given and ``run.json`` does not record the run's duration.
-    """
+    """Return the share of *count* operators, at most 0.5, that *text* asks for: ``50``, or ``120s`` of measuring."""
     plain = text.strip()
     if re.fullmatch(r"0*[1-9][0-9]{0,5}", plain, re.ASCII):
         return min(0.5, int(plain) / count) if count else 0.5
@@ -244,10 +237,7 @@ class ScoringPlaces:
 
 
 def find_places(folder: Folder, topology: str | None, devices: Sequence[str]) -> ScoringPlaces:
-    """Return the part and topology of *folder*: the user's, else from the folder's topology, names and record.
-
-    Raises InputError if the topology cannot be read, a part is unknown, or the record contradicts them.
-    """
+    """Return the part and topology of *folder*: the user's, else from its topology, names and record, if they agree."""
     own = str(Path(folder.path) / TOPOLOGY)
     chosen = topology or (own if Path(own).is_file() else None)
     facts = folder.environment

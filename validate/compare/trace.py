@@ -63,10 +63,7 @@ class ComparedTrace:
 
 
 def compare_traces(measured: Trace, predicted: Trace, steps: int | None = None) -> ComparedTrace:
-    """Compare the mean of *steps* steps of *measured*, by default as many as it marks, with *predicted*, one step.
-
-    Raises InputError if *steps* contradicts the marks or no kernel lies within them.
-    """
+    """Compare the mean of *steps* of *measured* (those it marks, if None) with *predicted*, one step."""
     marks = measured.steps
     inside, every = list(range(len(measured.kernels))), list(range(len(predicted.kernels)))
     if marks:

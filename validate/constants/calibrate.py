@@ -150,10 +150,7 @@ def _gains(rows: Sequence[_Judged]) -> bool:
 
 
 def _further(seconds: Sequence[tuple[float, float, float]]) -> bool:
-    """Return whether *seconds* before, after, and measured, have a sum after calibration that is further from measured.
-
-    A step adds its kernels' times: where most are too long and a few much too short, correcting those alone is wrong.
-    """
+    """Return whether the sum of *seconds* is further from the measured one after calibration than before."""
     before, after, measured = (math.fsum(each) for each in zip(*seconds, strict=True))
     return abs(math.log(after / measured)) > abs(math.log(before / measured)) + _SUMS_SAME
 
@@ -178,10 +175,7 @@ def calibration_yaml(
     others: Mapping[str, int] | None = None,
     asked: Iterable[str] = (),
 ) -> str:
-    """Return the calibration file of the device *part*: the *fitted* factors and the *rows* of *table* fitted to.
-
-    *others* counts other rows fitted to, by kind; *asked* are the digests of their questions.
-    """
+    """Return the calibration file of *part*: *fitted* factors, *rows* of *table*, *others* by kind, digests *asked*."""
     factors, left = fitted.calibration, summarise(fitted.errors)
     assert left.median_ape is not None
     assert left.mean_ape is not None

@@ -125,10 +125,7 @@ _Cells = Mapping[str, str | int]
 def candidates_of(
     session: Session, device: str, networks: Sequence[tuple[str, int]] = NETWORKS
 ) -> list[MeasurableOperator]:
-    """Return the kernels of a step of each of *networks* (name, batch), and the operators that can be measured.
-
-    Keys of the latter are the cells of a row as sorted (column, text) pairs.  Raises InputError for unknown networks.
-    """
+    """Return the kernels of a step of each of *networks* (name, batch), and measurable operators by their cells."""
     names = RowNames(session=session)
     found: dict[Hashable, MeasurableOperator] = {}
 

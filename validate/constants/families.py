@@ -127,11 +127,7 @@ def _asked(row: MeasuredRow) -> OperatorQuestion:
 
 
 def _is_as_in_training(row: MeasuredRow) -> bool:
-    """Whether a row is attention as in training, of 128 tokens or more: SGLang's, one family on GPUs before Blackwell.
-
-    vLLM gathers keys by pages, TensorRT-LLM has its own kernels; keys of few blocks are split among multiprocessors,
-    and up to Ada SGLang packs heads that share keys into one tile: training's kernels do neither.
-    """
+    """Whether a row is attention of 128 tokens or more as in training: SGLang's, one family, before Blackwell."""
     part = row.part
     if not row.cells.get("software", "").startswith("sglang") or not isinstance(part, GpuPart):
         return False
@@ -218,10 +214,7 @@ def device_rows(table: Table, names: RowNames, skip: Skip = lambda _line, _why: 
 def countable(
     rows: Sequence[MeasuredRow], session: Session, trust: Collection[str], skip: Skip = lambda _line, _why: None
 ) -> list[MeasuredRow]:
-    """Return the *rows* that can be predicted, have a plausible time, and a grade in *trust* or none.
-
-    Attention of serving frameworks does not count: their kernels differ by more than devices do.
-    """
+    """Return *rows* of *trust* with a prediction and a plausible time, but for attention of serving frameworks."""
     found = []
     for row in rows:
         try:

@@ -88,10 +88,7 @@ def fit_family(
     share: float = 1.0,
     max_evaluations: int | None = None,
 ) -> FittedFamily:
-    """Return the constants fitted to *rows* without those in the groups *without*, or a *share* of them.
-
-    *off* is a term to turn off meanwhile.  Raises MissingDependency if SciPy is not installed.
-    """
+    """Return constants fitted to *rows* without those of groups *without*, or a *share*; *off* is a term left out."""
     mine = [row for row in rows_of(family, rows) if counts(family, row) and not _is_in(without, row)]
     values: dict[str, float] = dict(off.off) if off else {}
     spread: dict[str, float] = {}

@@ -184,10 +184,7 @@ def draw_lines(
 
 
 def fit_along(lines: Lines, free: Mapping[str, Prior], kept: Collection[int], weights: Sequence[float]) -> LeastSquares:
-    """Return the constants *free* that minimise the linearised errors of the rows with the indices *kept*.
-
-    *weights* are those rows', in rising order.  Raises MissingDependency if SciPy is not installed.
-    """
+    """Return the constants *free* that minimise the linearised errors of rows *kept*, in rising order of *weights*."""
     numbers = sorted(kept)
     table: Any = None
 

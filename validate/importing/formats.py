@@ -378,10 +378,7 @@ class Source:
         return max(0, sum(1 for line in self._read(table.name).splitlines() if line.strip()) - 1)
 
     def rows(self, table: SourceTable, needed: Sequence[str]) -> Iterator[tuple[Cell, Number]]:
-        """Yield each row as two functions of a column: for its text, empty for a missing column, and for its number.
-
-        Raises InputError if the table cannot be read, a column of *needed* is missing, or a number is not whole.
-        """
+        """Yield each row as two functions of a column: for its text, empty if missing, and its whole number."""
         place = f"{self.shown}/{one_line(table.name)}"
         found = read_table(self._read(table.name), place, needed, needed, "measurements", _MAX_ROWS)
         for row in found.rows:

@@ -138,10 +138,7 @@ class TestRun:
 
 
 def runs_in(text: str, shown: str) -> list[TestRun]:
-    """Return the runs in *text*, in order; a table without a header of its own continues the run before it.
-
-    Raises InputError for other texts, too many rows, other columns and impossible numbers.
-    """
+    """Return the runs in *text*, in order; a table without a header continues the run before it; raises InputError."""
     runs: list[TestRun] = []
     run = TestRun(1)
     looks = filled = False  # filled: a row was found since the lines before its table

@@ -275,10 +275,7 @@ _ALL_REDUCE = re.compile(r"ddp|horovod|nccl|replicated \(nccl\)", re.IGNORECASE)
 
 
 def ranks_and_layout(cell: Cell) -> tuple[int, int, Layout]:
-    """Return the numbers of GPUs and nodes of a row's step, and its layout; one GPU stands for a CPU.
-
-    Raises NotScored if degrees do not multiply to the GPUs, or the row does not say how gradients are exchanged.
-    """
+    """Return a step's GPUs (a CPU: one), nodes and layout; raises NotScored where they contradict or lack one."""
     if cell("n_gpus") == "0":
         return 1, 1, REPLICAS
     ranks, nodes = (_count(cell, column) or 1 for column in ("n_gpus", "n_nodes"))

@@ -32,11 +32,7 @@ def reported(device: str) -> dict[str, Any]:
 
 
 def rows_machine_name(out: Path, asked: str, topology: str, before: str) -> str:
-    """Return the machine name for rows in *out*: *asked* by the user, else that of the rows already there.
-
-    *topology* and *before* name the given topology and that in the folder, empty for none.  Raises InputError where the
-    folder holds rows of another machine or topology.
-    """
+    """Return the machine name for rows in *out*: *asked*, else theirs, of the same topology; raises InputError."""
     name = asked or topology
     if not has_rows(out):
         return name

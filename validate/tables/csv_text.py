@@ -38,10 +38,7 @@ class CsvRecord:
 
 
 class Records(Sequence[CsvRecord]):
-    """The records of the CSV *text*, called *name* in messages; split on access: only text takes memory.
-
-    Raises InputError for more than *most* records besides a header, an open quote, and rows or cells beyond limits.
-    """
+    """The records of the CSV *text*, called *name*, at most *most* and a header; split on access: only text is kept."""
 
     def __init__(self, text: str, name: str, most: int) -> None:
         self._text = text
@@ -138,10 +135,7 @@ class Records(Sequence[CsvRecord]):
 
 
 def read_records(raw: bytes, name: str, most: int = MAX_HELD) -> Records:
-    """Return the records of the file content *raw*, called *name* in messages: a header and at most *most* rows.
-
-    Raises InputError where it is empty, too large, not text, or a quote, a row or a cell is at fault.
-    """
+    """Return the records of the file content *raw*, called *name*: a header and at most *most* rows."""
     if len(raw) > MAX_BYTES:
         raise InputError(Fault(f"is larger than {MAX_BYTES // 1_000_000} MB; score it in parts", name))
     if raw.count(b"\n") > _MAX_LINES:

@@ -48,10 +48,7 @@ class MachineNames:
         return self.named.get(name) or self._topology or builtin_names().get(name) or gpu_names().get(name)
 
     def where(self, name: str, n_nodes: int | None = None, gpus_a_node: int = 1, fabric: str = "") -> Where:
-        """Return *n_nodes* nodes of the machine *name*, joined by the part *fabric*; raises NotScored for others.
-
-        Where it has trays and *gpus_a_node* fit in one, nodes are trays of as many machines as hold them.
-        """
+        """Return *n_nodes* nodes of the machine *name*, by trays if *gpus_a_node* fit in one, joined by *fabric*."""
         topology = self.topology(name)
         if topology is None:
             raise _unknown("topology of machine", name, (*self.named, *builtin_names()), "--machine NAME=FILE")

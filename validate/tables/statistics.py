@@ -39,10 +39,7 @@ def relative_error(predicted_s: float, measured_s: float) -> float:
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """Return the percentile of the ascending *ordered* at *share* (0 to 1), at index (n - 1) * share, interpolated.
-
-    Definition 7 of Hyndman and Fan, Sample quantiles in statistical packages, 1996.
-    """
+    """Return the percentile of *ordered* at *share*, at index (n - 1) * share (Hyndman and Fan 1996, definition 7)."""
     place = (len(ordered) - 1) * share
     low = math.floor(place)
     high = min(low + 1, len(ordered) - 1)

@@ -258,10 +258,7 @@ def read_table(
 
 
 def tabulate(records: Records, name: str, needed: Iterable[str], read: Iterable[str], what: str) -> Table:
-    """Return *records*, the first of which holds the column names, as a table of *what*.
-
-    Raises InputError where a column of *needed* is missing, one of *read* occurs twice, or there are too many.
-    """
+    """Return *records*, the first holding the names of columns, as a table of *what*; raises InputError."""
     head = records[0]
     wrong = ""
     named = [text.strip().lower() for text in head.fields]
@@ -314,10 +311,7 @@ def is_incomplete(table: Table, conventions: Conventions, unread: Collection[str
 
 
 def made_complete(table: Table, conventions: Conventions) -> tuple[bytes, Counter[str]]:
-    """Return *table* as CSV with what *conventions* say in columns, sources in ``completed``, and counts.
-
-    Raises InputError where a row has more or fewer fields than the header.
-    """
+    """Return *table* completed by *conventions* as CSV, sources in ``completed``, and counts; raises InputError."""
     every = list(added_cells(table, conventions))
     counts = Counter(column for found in every for column in found)
     new = [column for column in (*counts, SOURCES) if counts and column not in table.position]

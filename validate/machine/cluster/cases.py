@@ -121,10 +121,7 @@ class ClusterCase:
 
 
 def make_cases(nodes: str, rates: Sequence[str], sizes: str, strategies: str, delay: str | None) -> list[ClusterCase]:
-    """Return the cases by rate, nodes, size (whole fp32 elements) and strategy, without those that need more nodes.
-
-    Raises InputError where an option cannot be parsed, no case remains, or there are more than 2000.
-    """
+    """Return the cases by rate, nodes, size (whole fp32 elements) and strategy, for as many nodes as there are."""
     counts = _node_counts(nodes)
     named = [find_cluster_strategy(word) for word in _words("--strategies", strategies)]
     delay_s = _quantity("--delay", delay, "time") if delay is not None else 0.0

@@ -210,10 +210,7 @@ _CHIP_PORTS = 8  # devices with 16 lanes, besides the port to the host: a PEX891
 
 
 def _is_one_chip(levels: Sequence[Sequence[str]], generation: int) -> bool:
-    """Return whether PIX groups of names that PXB joins can be one switch chip, of PCIe *generation* 4 or later.
-
-    These show sub-switches, at full bandwidth (NVIDIA/nccl src/graph/topo.cc, ncclTopoFlattenBcmSwitches).
-    """
+    """Return whether PIX groups within PXB are sub-switches of one chip (topo.cc's ncclTopoFlattenBcmSwitches)."""
     boards = sum(sum(name.startswith("GPU") for name in level) > 1 for level in levels)
     return generation > 3 and boards < 2 and sum(map(len, levels)) <= _CHIP_PORTS
 

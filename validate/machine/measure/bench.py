@@ -130,10 +130,7 @@ class Sensors:
 
 @contextmanager
 def recorded(graph: Any) -> Iterator[None]:
-    """Capture the work issued in the body into *graph*; on failure restore torch's state and raise the error.
-
-    A graph in which nothing was captured, of which torch only warns, is a failure: its replays would take no time.
-    """
+    """Capture the work of the body into *graph*; on failure, or if nothing is captured, restore torch and raise."""
     pool = torch.cuda.graph_pool_handle()  # explicit, so that it can be released
     try:
         with warnings.catch_warnings(record=True) as said, torch.cuda.graph(graph, pool=pool):
@@ -241,10 +238,7 @@ def capture(call: Call, calls: int) -> Any:
 
 
 def open_bench(device: str, scratch: Path) -> Bench:
-    """Return the bench of *device* (``cuda:0``, ``cpu``), by default the first GPU, or else the CPU.
-
-    Raises ValueError, listing devices, where it does not exist, or by default there is a GPU that torch cannot use.
-    """
+    """Return the bench of *device* (``cuda:0``), by default the first GPU, else the CPU; raises ValueError."""
     there = [*(f"cuda:{i}" for i in range(torch.cuda.device_count())), "cpu"]
     chosen = f"{device}:0" if device == "cuda" else device or there[0]
     if chosen not in there:

@@ -85,10 +85,7 @@ def read_exchange(data: Mapping[str, Any]) -> BufferExchange:
 
 
 def stand_parts(exchange: BufferExchange, stand: int) -> tuple[StandPart, ...]:
-    """Return the part of *stand* in each round; rounds without one are left out.
-
-    A received range is staged if it is to be added, or if the stand also sends or receives it in that round.
-    """
+    """Return the part of *stand* in each round it has one; what is added, or sent or received too, is staged."""
     parts = []
     for number, step in enumerate(exchange.rounds):
         sends = tuple((move, tag) for tag, move in enumerate(step) if move.src == stand)
@@ -130,10 +127,7 @@ _MOST = {torch.float16: 1 << 11, torch.bfloat16: 1 << 8, torch.float32: 1 << 24}
 
 
 def _expected(exchange: BufferExchange, stand: int, dtype: Any) -> tuple[Any, list[tuple[int, int, Any]]]:
-    """Return the input of *stand*, and its results: blocks by first and last position; ValueError where unknown.
-
-    Values depend on rank and position; a helper starts with -1, which must not reach any result.
-    """
+    """Return *stand*'s input, by rank and position (-1: a helper's), and its results; ValueError where unknown."""
     n, count, collective = exchange.n_ranks, exchange.n_elements, exchange.collective
     most = min(_PERIOD, _MOST.get(dtype, 1 << 24) // n - 1)
 

@@ -58,10 +58,7 @@ def asked_note(text: str) -> str:
 
 
 class RowFile:
-    """The table at *path* with *columns*; existing rows are kept, but for a partial last line of a killed run.
-
-    Raises ValueError where it is no file or has other columns, OSError where it cannot be read.
-    """
+    """The table at *path* with *columns*, but for a killed run's partial last line; raises ValueError and OSError."""
 
     def __init__(self, path: Path, columns: Sequence[str]) -> None:
         self.path = path
@@ -125,10 +122,7 @@ _NAME = ".lock"
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Hold the lock (flock) of *folder* while the body runs; a killed run's file does not block.
-
-    Raises ValueError, with the process ID, where another process holds it, and OSError where it cannot be created.
-    """
+    """Hold the lock (flock) of *folder* in the body; raises ValueError where another process holds it, and OSError."""
     path = folder / _NAME
     while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)

@@ -30,10 +30,7 @@ _DETAIL = ("nccl-xml", "hwloc-xml", "nccl-log", "lspci-vv", "lstopo", "lspci")  
 
 
 def combined(dumps: Sequence[Dump], gpu: str | None = None, nic: str | None = None) -> tuple[str, list[str]]:
-    """Return the machine that *dumps* show, as YAML, and remarks on how it was derived; *gpu* and *nic* override names.
-
-    Raises InputError where the dumps are of different machines, no dump shows a GPU, or the GPUs remain unnamed.
-    """
+    """Return the machine of *dumps* as YAML, and remarks; *gpu* and *nic* override names; raises InputError."""
     remarks = [f"{dump.shown}: {remark}" for dump in dumps for remark in dump.remarks]
     shows = [dump for dump in dumps if dump.gpus]
     if not shows:

@@ -158,10 +158,7 @@ _QUOTED = re.compile(r'"([^"]{1,60})"')
 
 
 def lstopo_tree(text: str) -> BusTree:
-    """Return the tree in the text of ``lstopo-no-graphics``, without rates; raises ValueError for too deep ones.
-
-    A display is a GPU where an object of a driver (CoProc, GPU) stands in it, or its class is 3D.
-    """
+    """Return the tree in the text of ``lstopo-no-graphics``, without rates; raises ValueError for too deep ones."""
     branches = _Branches()
     maybe: dict[str, bool] = {}
     for found in filter(None, map(_OBJECT.match, text.splitlines())):

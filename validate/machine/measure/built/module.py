@@ -200,10 +200,7 @@ def _fed(description: Description, number: int) -> tuple[Shape, int]:
 def build_module(
     description: Description, device: Any, *, dtype: Any = None, recompute: Recompute = "", in_blocks: bool = False
 ) -> BuiltModule:
-    """Return *description* on *device* with random inputs; parameters and floating-point inputs have *dtype* (fp32).
-
-    The values are random because they affect a device's power draw and thereby its clock.  Raises Unavailable.
-    """
+    """Return *description* on *device*, in *dtype*, with random inputs (values affect power draw and clock)."""
     dtype = dtype or torch.float32
     with torch.device(device):
         module = BuiltNetwork(description, recompute, in_blocks=in_blocks).to(dtype)

@@ -317,10 +317,7 @@ _MOST_CPU_RANKS = 64
 def write_scaling(
     folder: Path, model: str, batch: int, counts: list[int], precision: str, bucket_bytes: int, parallel: Sequence[str]
 ) -> None:
-    """Write the requested steps into *folder*; *bucket_bytes* 0 means DistributedDataParallel's default of 25 MiB.
-
-    *parallel*: ``dp`` for replicas, ``fsdp`` for shards.  Raises ValueError for unknown names or numbers, OSError.
-    """
+    """Write steps into *folder* (``dp`` or ``fsdp``; *bucket_bytes* 0: torch's own); raises ValueError, OSError."""
     if model not in names():
         raise ValueError(f"--workload: no network '{model[:60]}'; {', '.join(names())}")
     if precision not in get_args(Policy):
