@@ -12,7 +12,7 @@ from simulator.topology.catalogue import builtin_topologies, load_part, part_nam
 from tests.measured_folders import ENVIRONMENT, FACTS, constant, operators, timed, write
 from validate.cli import app
 from validate.compare.comparison import another_host, unlike_part
-from validate.machine.checks import busy, load_notes
+from validate.compare.folder import busy, load_notes
 
 CPU = {"device": "amd-epyc", "cpu": {"logical_cores": 2, "torch_threads": 2}}
 

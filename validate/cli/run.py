@@ -20,8 +20,7 @@ from simulator.topology.load import load_topology
 from validate.cli import asking
 from validate.cli.command import Text, command, flag, value
 from validate.cli.words import print_remarks
-from validate.compare.folder import RECORD, TOPOLOGY
-from validate.machine.checks import has_rows, load_warning, reported, rows_machine_name
+from validate.compare.folder import RECORD, TOPOLOGY, has_rows, load_warning, reported, rows_machine_name
 from validate.machine.measure.duration import duration_s, fraction
 
 

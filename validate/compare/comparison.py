@@ -25,9 +25,8 @@ from validate.compare.classes import (
     row_facts,
     worst_rows,
 )
-from validate.compare.folder import TOPOLOGY, Drift, Folder, compare_runs, key_of, row_name
+from validate.compare.folder import TOPOLOGY, Drift, Folder, compare_runs, key_of, load_notes, row_name
 from validate.kinds.kind import Kind, MeasuredRow, MemoryFigure
-from validate.machine.checks import load_notes
 from validate.machine.describe.driver import BRANDS, Card, driver_part
 from validate.machine.describe.dumps.like import gpus_of, machines_of
 from validate.machine.measure.duration import duration_s

@@ -3,8 +3,7 @@
 from validate.kinds.collectives import COLLECTIVES
 from validate.kinds.copies import COPIES, MEMORY, STORAGE
 from validate.kinds.kind import Kind
-from validate.kinds.launch import LAUNCH
-from validate.kinds.operators import OPERATORS
+from validate.kinds.operators import LAUNCH, OPERATORS
 from validate.kinds.steps import STEPS
 
 __all__ = ["COLLECTIVES", "COPIES", "KINDS", "LAUNCH", "MEMORY", "OPERATORS", "STEPS", "STORAGE", "Kind"]
