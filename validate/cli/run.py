@@ -17,11 +17,16 @@ from simulator.errors import InputError, MissingDependency, TopocastError, neare
 from simulator.records import replace
 from simulator.topology.catalogue import find_topology
 from simulator.topology.load import load_topology
+from simulator.user_files import open_user_file, read_user_file
 from validate.cli import asking
 from validate.cli.command import Text, command, flag, value
 from validate.cli.words import print_remarks
-from validate.compare.folder import RECORD, TOPOLOGY, has_rows, load_warning, reported, rows_machine_name
+from validate.compare.folder import RECORD, TOPOLOGY, busy
 from validate.machine.measure.duration import duration_s, fraction
+from validate.machine.measure.host import cpu_facts
+from validate.machine.measure.table import COLUMNS
+
+_MOST_BYTES = 64_000_000  # of a record
 
 
 @command("run")
@@ -93,15 +98,15 @@ def run_command(
     if source is not None and topology is not None and not prepare:
         from validate.compare.comparison import check_contradiction
 
-        check_contradiction("--topology", topology, reported(device or ""))
+        check_contradiction("--topology", topology, _reported(device or ""))
     asked: list[asking.StepToMeasure] = []
     exchanges: list[dict[str, Any]] = []
     if written is not None and asking.is_exchange(written):
         exchanges = _exchanges(written, device or "", quiet=quiet, prepare=prepare)
     elif written is not None:
         asked = _ask(written, device or "", prepare=prepare)
-    name = rows_machine_name(folder, machine or "", source[0] if source else "", _name_in(kept))
-    print_remarks(filter(None, [] if prepare else [load_warning()]), quiet=quiet)
+    name = _rows_machine_name(folder, machine or "", source[0] if source else "", _name_in(kept))
+    print_remarks(filter(None, [] if prepare else [_load_warning()]), quiet=quiet)
     status = 0
     with _refused(out), _kept(kept, source[1] if source else None):
         for each in asked:
@@ -120,7 +125,7 @@ def run_command(
         return status
     if written is not None and not parts:
         _check_measured(folder, status, groups[0])
-    following = f"; next: validate compare {one_line(out)}" if has_rows(folder) else ", which holds no row"
+    following = f"; next: validate compare {one_line(out)}" if _has_rows(folder) else ", which holds no row"
     print_remarks([f"wrote {one_line(out)}{following}"], quiet=quiet)
     return status
 
@@ -250,3 +255,57 @@ def _name_in(path: Path) -> str:
         return load_topology(str(path)).name if os.path.isfile(path) else ""
     except TopocastError:
         return ""
+
+
+def _reported(device: str) -> dict[str, Any]:
+    """Return what *device* ("": the first GPU, else the CPU) reports, in a record's form; {} without it."""
+    import torch
+
+    if device.startswith("cuda") or (not device and torch.cuda.device_count()):
+        try:
+            properties = torch.cuda.get_device_properties("cuda:0" if device in ("", "cuda") else device)
+        except (RuntimeError, AssertionError, ValueError):
+            return {}  # the run itself refuses the device, with the reason
+        gpu = {"name": properties.name, "sm_count": properties.multi_processor_count}
+        return {"device": properties.name, "gpu": gpu | {"memory_bytes": properties.total_memory}}
+    return {"device": cpu_facts().get("model name") or "of this machine"} if device in ("", "cpu") else {}
+
+
+def _rows_machine_name(out: Path, asked: str, topology: str, before: str) -> str:
+    """Return the machine name for rows in *out*: *asked*, else theirs, of the same topology; raises InputError."""
+    name = asked or topology
+    if not _has_rows(out):
+        return name
+    shown, theirs = one_line(out, 100), ""
+    if topology and before and topology != before:
+        held = f"{shown} holds rows measured with the topology '{one_line(before, 60)}'"
+        other = f"this one is '{one_line(topology, 60)}'; name another folder with --out"
+        raise InputError(f"--topology: {held}, and {other}")
+    if (out / "run.json").exists():
+        with suppress(ValueError, RecursionError):  # the run itself validates the record and reports the fault
+            found = json.loads(read_user_file(out / "run.json", _MOST_BYTES))
+            theirs = str(found.get("machine") or "") if isinstance(found, dict) else ""
+    if name and theirs and name != theirs:
+        held, other = one_line(theirs, 60), f"and these would be of '{one_line(name, 60)}'; name another folder"
+        raise InputError(f"--out: {shown} holds rows of the machine '{held}', {other}, or go on with --machine {held}")
+    return name or theirs
+
+
+def _load_warning() -> str:
+    """Return a one-line warning where other programs load this machine; empty where it is idle or the load unknown."""
+    try:
+        load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    except (AttributeError, OSError):
+        return ""
+    wanted = f"warning: in the last minute {load:.3g} processes wanted one of {cores} cores"
+    return f"{wanted}; what is measured beside other work may repeat well and yet be wrong" if busy(load, cores) else ""
+
+
+def _has_rows(out: Path) -> bool:
+    """Return whether any table in the folder *out* holds a row."""
+    for name in COLUMNS:
+        if (out / name).exists():
+            with open_user_file(out / name) as file:
+                if file.readline() and file.readline():
+                    return True
+    return False

@@ -1,4 +1,4 @@
-"""Tables of measured operators (``ops.csv``, docs/scoring.md) and of launches: a question is by shape, never by time."""
+"""Tables of measured operators (``ops.csv``, docs/scoring.md) and of launches: a question is by shape, not by time."""
 
 from __future__ import annotations
 
