@@ -144,9 +144,7 @@ def _differing(rows: Sequence[material.BandRow], by: Callable[[material.BandRow]
             middle = median(errors)
             lost = math.sqrt(len(errors) / (len(errors) - 1))  # corrects for the median being fitted to the same rows
             found += [(lost * abs(error - middle), len(errors) ** -0.5) for error in errors]
-    if len(found) < LEAST_ROWS:
-        return None
-    return round(weighted_quantile(sorted(found), LEVEL), 4)
+    return None if len(found) < LEAST_ROWS else round(weighted_quantile(sorted(found), LEVEL), 4)
 
 
 def _calibrated(rows: Sequence[material.BandRow], calibrated: Mapping[Question, CalibratedRow]) -> tuple[float, float]:

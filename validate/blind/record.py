@@ -183,8 +183,7 @@ def predict_blind(
     needed = [column for column in kind.needed if column not in kind.measured]
     table = tabulate(read_records(questions, "questions"), "questions", needed, kind.columns, kind.name)
     found = []
-    rows = scoring.score(table, kind, trust, jobs=jobs, advance=advance)
-    for number, row in enumerate(rows, start=1):
+    for number, row in enumerate(scoring.score(table, kind, trust, jobs=jobs, advance=advance), start=1):
         refused = "" if row.predicted_s is not None else row.skipped or "no prediction"
         if row.grade and row.grade not in trust:
             refused = f"{_CONTEXT} {row.grade}"
@@ -233,8 +232,7 @@ def errors_of(predictions: Sequence[BlindPrediction], table: Table, kind: Kind, 
             continue
         whole = summarise([relative_error(p.predicted_s, s) for p, s in mine if p.predicted_s is not None])
         inside = [p.band.low_s <= time_s <= p.band.high_s for p, time_s in mine if p.band is not None]
-        share = sum(inside) / len(inside) if inside else None
-        figures = (whole.median_ape, whole.p90_ape, whole.bias, share)
+        figures = (whole.median_ape, whole.p90_ape, whole.bias, sum(inside) / len(inside) if inside else None)
         median, p90, bias, held = (None if each is None else round(each, 4) for each in figures)
         found.append(BlindErrors(whole.n, median, p90, bias, held, len(inside), of))
     return found

@@ -125,9 +125,7 @@ class SizeComparison:
     @property
     def mark(self) -> Literal["", "slow", "fast"]:
         """Whether the time is beyond the healthy range."""
-        if self.measured_s < self.fastest_s:
-            return "fast"
-        return "slow" if self.measured_s > self.slowest_s else ""
+        return "fast" if self.measured_s < self.fastest_s else "slow" if self.measured_s > self.slowest_s else ""
 
 
 def large_from(sizes: Sequence[float]) -> float:
@@ -289,8 +287,7 @@ def checked_links(session: Session, where: Where, figures: Iterable[LinkFigure])
         dst = figure.dst if kind == "p2p" else 0
         asked = CopyQuestion(where=where, kind=kind, size_bytes=size_bytes, src=figure.src, dst=dst)
         expected = size_bytes / session.time_s(asked)
-        slowest = max(1.0, healthy_range(session.composed(asked)).slowest)
-        found.append(CheckedLink(figure, expected, expected / slowest))
+        found.append(CheckedLink(figure, expected, expected / max(1.0, healthy_range(session.composed(asked)).slowest)))
     return tuple(found)
 
 

@@ -72,8 +72,7 @@ def bands_command(
         raise InputError("no row can be predicted")
     rows = thinned(rows)
     if judge:
-        ways = {what: make.coverage(rows, by) for what, by in make.LEFT_OUT.items()}
-        _show_coverage(ways, as_json=as_json)
+        _show_coverage({what: make.coverage(rows, by) for what, by in make.LEFT_OUT.items()}, as_json=as_json)
         return
     found = make.make_evidence(rows, calibrated=after, session=session)
     document = make.bands_document(found, [Path(file).name for file in files])
@@ -93,10 +92,9 @@ def _calibrated(
 ) -> dict[Question, make.CalibratedRow]:
     calibrations, seen = calibrate_devices(table, scoring.names, grades, _CALIBRATED_ON)
     names = scoring.calibrated(calibrations)
-    rows = scoring.score(table, kind, grades, names=names, seen=seen)
     return {
         row.question: make.CalibratedRow(row.error, max(row.composition.parts, key=lambda part: part.share).known)
-        for row in measured(rows, names.session)
+        for row in measured(scoring.score(table, kind, grades, names=names, seen=seen), names.session)
         if row.composition.parts
     }
 

@@ -61,8 +61,7 @@ def blind_add(
     """
     if file is None or file == STDIN:
         raise InputError("a table in a file is needed, for example: validate blind add TABLE.csv --name mine ...")
-    given = {"--name": name, "--source": source, "--commit": commit, "--date": date, "--out": out}
-    said = _needed(given)
+    said = _needed({"--name": name, "--source": source, "--commit": commit, "--date": date, "--out": out})
     folder, grades = Path(record) if record is not None else PROJECT, grades_in(trust)
     events = recording.read_record(folder)
     recording.check_new(said["--name"], events)

@@ -39,8 +39,7 @@ def calibrate_folder(name: Text, device: Text, topology: Text, out: Text, trust:
     if name is None:
         raise InputError("a folder is needed, for example: validate calibrate measured/ --out mine.calibration.yaml")
     folder = read_folder(name)
-    grades = grades_in(trust, folder)
-    asked = ComparisonOptions(topology, (device,) if device else (), trust=grades)
+    asked = ComparisonOptions(topology, (device,) if device else (), trust=grades_in(trust, folder))
     with opened(out) as output:
         places = find_places(folder, asked.topology, asked.devices)
         bench = FolderDevice(places.part, scoring_at(places).names)
@@ -69,8 +68,7 @@ def _folder_summary(bench: FolderDevice, fitted: FittedCalibration) -> str:
     words = []
     for name, rows in (("operators", fitted.rows), ("steps", fitted.steps)):
         if rows:
-            again = bench.again(rows, fitted.calibration)
-            left = summarise([row.error for row in again if row.error is not None])
+            left = summarise([row.error for row in bench.again(rows, fitted.calibration) if row.error is not None])
             words.append(f"{len(rows)} {name}, median error left {100 * (left.median_ape or 0.0):.1f} %")
     if fitted.launches:
         words.append(f"{fitted.launches} constants of its host from launches")
@@ -131,8 +129,7 @@ def calibrate_command(
         found, skipped = _rows(raw, shown_as(source), part, grades, names)
         rows = calibrating_rows(found, {row.digest for row in found})
         fitted = fit_calibration(names.session, part, rows)
-        text = calibration_yaml(part, Path(source).name if source != STDIN else "standard input", rows, fitted)
-        give(text, output)
+        give(calibration_yaml(part, Path(source).name if source != STDIN else "standard input", rows, fitted), output)
     where = "" if out is None else f"; wrote {one_line(out)}"
     ops = ", ".join(f"{n} {op}" for op, n in sorted(Counter(row.op for row in rows).items()))
     absolute = sorted(abs(error) for error in fitted.errors)

@@ -80,8 +80,7 @@ def _blocks(
     said += [f"{found.fitted.clocks} factors of the board's power"] if found.fitted.clocks else []
     yield f"{', '.join(said) or 'nothing'}."
     yield Heading("Not covered")
-    kept = found.fitted.calibration.by_data_sheet
-    yield f"kernels that keep the data sheet: {', '.join(kept) or 'none'}"
+    yield f"kernels that keep the data sheet: {', '.join(found.fitted.calibration.by_data_sheet) or 'none'}"
     for table, each in found.others.items():
         yield f"{table}: calibrates nothing; {each.scored} rows, median error {_percent(each.median)}"
     yield "exchanges between nodes, which no node shows by itself"

@@ -56,8 +56,7 @@ def cluster_command(
         refuse(others, f"is not read with {'--clean' if clean else '--dry-run'}, which measures nothing")
     if clean:
         network.check_system()
-        removed = network.remove_leftovers()
-        print_result("".join(f"removed {name}\n" for name in removed) or "nothing was left behind\n")
+        print_result("".join(f"removed {name}\n" for name in network.remove_leftovers()) or "nothing was left behind\n")
         return
     cases = make_cases(nodes, rates or ["100Mbit/s"], sizes, strategies, delay)
     told = "a number from 3 on is needed, such as 15"

@@ -57,6 +57,5 @@ def compare_command(
             how |= {"calibrated_by": calibrated_by, "with": again, "trust": None if trust == TRUSTED else trust}
             output.write(comparison_page(found, command_again("compare", folder, **how)).encode())
     print_answer(comparison_document(found), partial(comparison_text, found), as_json=as_json)
-    judged = any(row.counts for row in found.rows)
-    said = [] if judged else ["no row was judged; the reasons are below the table"]
+    said = [] if any(row.counts for row in found.rows) else ["no row was judged; the reasons are below the table"]
     print_remarks([*said, *([f"wrote {one_line(report)}"] if report is not None else [])], quiet=quiet)

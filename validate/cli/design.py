@@ -56,8 +56,7 @@ def design_command(
     if files:
         asks = {"--workload": workload is not None, "--batch": batch is not None, "--out": out is not None}
         refuse(asks, "is not read with tables, whose own rows are chosen from")
-        grades = grades_in("A" if trust is None else trust)
-        print_result("\n".join(_compared(files, part, counts, grades)) + "\n")
+        print_result("\n".join(_compared(files, part, counts, grades_in("A" if trust is None else trust))) + "\n")
         return
     refuse({"--trust": trust is not None}, "is of the rows of tables; give a table")
     refuse({"--batch": batch is not None and workload is None}, "is of --workload; the zoo's families have their own")

@@ -210,8 +210,7 @@ def _exchanges(written: CommandOptions, device: str, *, quiet: bool, prepare: bo
         raise InputError(f"--device {device}: is one GPU, and an exchange takes two or more; --gpus says which")
     import torch
 
-    on_gpus = prepare or torch.cuda.device_count() > 0
-    found, left = asking.ask_exchanges(written, on_gpus=device != "cpu" and on_gpus)
+    found, left = asking.ask_exchanges(written, on_gpus=device != "cpu" and (prepare or torch.cuda.device_count() > 0))
     print_remarks((f"not measured: {why}" for why in left), quiet=quiet)
     return found
 

@@ -95,8 +95,7 @@ def incomplete(tables: Iterable[Table], *, fits: bool = False) -> list[str]:
 
 def print_answer(document: Any, text: Callable[[Style], str], *, as_json: bool) -> None:
     """Print an answer: *document* as JSON, or else its *text* in the style of standard output."""
-    style = choose_style(sys.stdout)
-    print_result(json.dumps(document, indent=2, allow_nan=False) + "\n" if as_json else text(style))
+    print_result(json.dumps(document, indent=2, allow_nan=False) + "\n" if as_json else text(choose_style(sys.stdout)))
 
 
 def print_remarks(lines: Iterable[str], *, quiet: bool) -> None:

@@ -73,8 +73,7 @@ def class_errors(rows: Sequence[MeasuredRow], table: str = "", by: dict[str, str
     held = [row.in_band for row in counted if row.in_band is not None]
     bias = math.expm1(percentile(sorted(row.log_ratio for row in counted), 0.5))
     figures = (summary.median_ape, low, high, summary.mean_ape, summary.p90_ape, bias, spread)
-    in_band = sum(held) / len(held) if held else None
-    return ClassErrors(table, by or {}, len(rows), len(counted), *figures, in_band)
+    return ClassErrors(table, by or {}, len(rows), len(counted), *figures, sum(held) / len(held) if held else None)
 
 
 def classes_of(rows: Sequence[MeasuredRow]) -> list[ClassErrors]:

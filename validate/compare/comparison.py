@@ -180,8 +180,7 @@ def fit_folder(
     bench: calibrating.FolderDevice, folder: Folder, asked: ComparisonOptions
 ) -> tuple[calibrating.FittedCalibration, list[MeasuredRow]]:
     """Return a fit to all rows of *folder*, and these rows; raises as :func:`find_places` and :meth:`Bench.fit` do."""
-    places = find_places(folder, asked.topology, asked.devices)
-    rows = compare_folder(folder, scoring_at(places), asked.trust)
+    rows = compare_folder(folder, scoring_at(find_places(folder, asked.topology, asked.devices)), asked.trust)
     operators, steps = ([row for row in rows if row.kind == kind] for kind in ("operators", "training"))
     return bench.fit(operators, folder, steps), rows
 
@@ -354,8 +353,7 @@ def unlike_part(parts: Mapping[str, object], environment: Mapping[str, Any]) -> 
         models = [name for name, part in gpus.items() if part.peak or part.memory_bandwidth or part.sm_count]
         return f"{', '.join(models)} is a GPU, and the CPU {measured} is what is measured" if models else ""
     reasons = [_unlike(name, part, measured, environment) for name, part in gpus.items()]
-    none = f"has no GPU, and the GPU {measured} is what is measured"
-    return "" if "" in reasons else next(iter(reasons), none)
+    return "" if "" in reasons else next(iter(reasons), f"has no GPU, and the GPU {measured} is what is measured")
 
 
 def _unlike(name: str, part: GpuPart, measured: str, environment: Mapping[str, Any]) -> str:

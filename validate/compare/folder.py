@@ -164,8 +164,7 @@ def row_name(table: Table, record: CsvRecord) -> str:
         if name == "includes_dispatch":
             words.append("with the host's part")
             continue
-        is_number = text.replace(".", "", 1).lstrip("-").isdecimal()
-        words.append(f"{name}={text}" if is_number else text)
+        words.append(f"{name}={text}" if text.replace(".", "", 1).lstrip("-").isdecimal() else text)
     return one_line(" ".join(words), 160)
 
 

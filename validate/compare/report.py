@@ -131,8 +131,7 @@ def comparison_text(found: Comparison, style: Style = PLAIN) -> str:
     """Return the summary, then errors by class and by row, memory, calibration, drift, and what was left out."""
     style = style.at_most(WIDTH)
     writers = (_head, _own, _classes, _worst, _outliers, _held, _judged, _drift, _left)
-    blocks = ["\n".join(write(found, style)) for write in writers]
-    return "\n\n".join(filter(None, blocks)) + "\n"
+    return "\n\n".join(filter(None, ["\n".join(write(found, style)) for write in writers])) + "\n"
 
 
 def comparison_page(found: Comparison, command: str) -> str:

@@ -187,8 +187,7 @@ def trace_text(compared: ComparedTrace, shown: str, style: Style = PLAIN) -> str
         worst.append((*names, *duration_column([other.measured_s, other.predicted_s])))
     lines = [*style.wrap(head, hang=2), *style.wrap(f"of {shown}", hang=2)]
     for body, words in ((overview, 1), (table, 1), (worst, 2)):
-        right = [False] * words + [True] * (len(body[0]) - words)
-        lines += ["", *table_of(body, right, style)]
+        lines += ["", *table_of(body, [False] * words + [True] * (len(body[0]) - words), style)]
     return "\n".join(lines) + "\n"
 
 

@@ -291,8 +291,7 @@ def _points(session: Session, part: str, rows: Sequence[MeasuredRow], factors: C
     kept = {}
     for variety, points in found.items():  # in the order of shapes; of too many, those with the lowest hash of both
         some = sorted(points, key=lambda point: sha256(repr((point.shape, point.measured_s)).encode()).digest())
-        key = attrgetter("shape", "measured_s", "predicted_s")
-        kept[variety] = sorted(some[:MOST_MEASURED], key=key)
+        kept[variety] = sorted(some[:MOST_MEASURED], key=attrgetter("shape", "measured_s", "predicted_s"))
     return kept
 
 

@@ -101,8 +101,7 @@ def fit_family(
         if not chosen:
             continue
         log_errors, kinds = _log_errors(stage, chosen, session, values), [row.op for row in chosen]
-        weights = _weights(family, chosen)
-        found = least_errors(stage.free, log_errors, kinds, weights, max_evaluations=max_evaluations)
+        found = least_errors(stage.free, log_errors, kinds, _weights(family, chosen), max_evaluations=max_evaluations)
         values |= _tied(stage, {name: float(f"{value:.3g}") for name, value in found.values.items()})
         spread |= found.spread
         bounds += found.at_bound
@@ -239,11 +238,9 @@ def _changed(file: str, family: Family, fitted: FittedFamily) -> dict[str, Any]:
             entry["bound"] = True
         document["constants"][constant] = entry
     # Only the last folder and the name, as paths differ between machines.
-    tables = Counter("/".join(Path(row.file).parts[-2:]) for row in fitted.rows)
     said = {
         "command": f"validate fit --only {family.name}",
-        "rows": dict(sorted(tables.items())),
+        "rows": dict(sorted(Counter("/".join(Path(row.file).parts[-2:]) for row in fitted.rows).items())),
         f"{'machines' if family.kind == 'collectives' else 'devices'}": sorted({row.place for row in fitted.rows}),
     }
-    by_family = {**document.get("fitted", {}), family.name: said}
-    return {**document, "fitted": by_family, "constants": document["constants"]}
+    return {**document, "fitted": {**document.get("fitted", {}), family.name: said}, "constants": document["constants"]}

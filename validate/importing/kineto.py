@@ -104,8 +104,7 @@ def trace_events(path: str, reader: _Reader | None = None) -> Iterator[dict[str,
             stream: IO[bytes] = raw
             if raw.peek(2)[:2] == _GZIP:
                 stream = gzip.GzipFile(fileobj=raw)  # type: ignore[assignment]  # reads as a file does
-            text = io.TextIOWrapper(stream, encoding="utf-8", errors="replace")
-            yield from reader.events(text)
+            yield from reader.events(io.TextIOWrapper(stream, encoding="utf-8", errors="replace"))
     except (OSError, ValueError, EOFError, zlib.error) as error:
         if isinstance(error, InputError):
             raise
@@ -164,8 +163,7 @@ class _Reader:
         """Return the text read so far after the opening bracket of the list of events."""
         held = text.read(_CHUNK)
         if held.lstrip("\ufeff \t\r\n").startswith("["):
-            start = held.index("[") + 1
-            return self._moved(held, start)
+            return self._moved(held, held.index("[") + 1)
         if not held.lstrip("\ufeff \t\r\n").startswith("{"):
             raise self._fault("is not a trace: neither an object with traceEvents nor a list", held, 0)
         while True:

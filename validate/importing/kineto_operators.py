@@ -44,8 +44,7 @@ def traced_rows(path: str, device: str) -> tuple[list[Row], LeftOut]:
             kernels_us[number] = kernels_us.get(number, 0.0) + float(event["dur"])
             names[number] = names.get(number, "") + f" {event.get('name')}"
     if not calls:
-        message = "holds no shapes of operators; profile with record_shapes=True"
-        raise InputError(Fault(message, one_line(path, 1000)))
+        raise InputError(Fault("holds no shapes of operators; profile with record_shapes=True", one_line(path, 1000)))
     left: LeftOut = Counter()
     times_s: dict[tuple[tuple[str, object], ...], list[float]] = {}
     for number, call in calls.items():

@@ -262,8 +262,7 @@ def _figures(size_bytes: int, words: Sequence[str], where: str) -> Row | str | N
     if whole and (figures[0].startswith("-") or (len(figures) % 2 and len(figures) >= 5)):
         root = int(figures.pop(0))
     if len(figures) < 3:
-        cut = f"'{one_line(beyond[0], 20)}' in place of a figure" if beyond else _CUT
-        return None if unknown else cut
+        return None if unknown else f"'{one_line(beyond[0], 20)}' in place of a figure" if beyond else _CUT
     if unknown:
         return unknown
     one = 8 if len(figures) >= 16 else 3 if len(figures) in (3, 6) else 4  # with -I, four more follow each half

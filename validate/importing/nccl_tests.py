@@ -151,12 +151,11 @@ def _chosen(runs: Sequence[printed.TestRun], collective: str | None, shown: str)
         told = f"holds {len(groups)} unlike runs: {', '.join(words)}{more}; keep one, or pick it by --collective"
         raise InputError(Fault(told, shown))
     (alike,) = groups.values()
-    bounds = [run.out_of_bounds for run in alike if run.out_of_bounds is not None]
     return replace(
         first,
         rows=[row for run in alike for row in run.rows],
         unread=[each for run in alike for each in run.unread],
-        out_of_bounds=max(bounds, default=None),
+        out_of_bounds=max((run.out_of_bounds for run in alike if run.out_of_bounds is not None), default=None),
         failure=next(filter(None, (run.failure for run in alike)), ""),
     )
 

@@ -80,8 +80,7 @@ class RowQuestion:
             asked_s = sum(session.time_s(each) for each in (self.question, *self.besides))
         except InputError as error:
             raise NotScored(one_line(error)) from None
-        shown_s = asked_s if self.timing is None else self.timing(asked_s, session)
-        return _positive(shown_s, "predicted time")
+        return _positive(asked_s if self.timing is None else self.timing(asked_s, session), "predicted time")
 
     def band(self, session: Session, shown_s: float) -> Band | None:
         """Return the 80 % band of *shown_s*, the result of :meth:`time_s`; steps' by class; None if never measured."""
@@ -140,8 +139,7 @@ class Kind:
 
     def needed_in(self, header: Sequence[str]) -> tuple[str, ...]:
         """Return the columns that a table with *header* must have: no times where it has memory."""
-        found = {name.strip().lower() for name in header}
-        if not self.holds_memory or found.isdisjoint(ALL_COLUMNS):
+        if not self.holds_memory or {name.strip().lower() for name in header}.isdisjoint(ALL_COLUMNS):
             return self.needed
         return tuple(column for column in self.needed if column not in self.measured)
 
@@ -278,9 +276,7 @@ class MeasuredRow:
     @property
     def in_band(self) -> bool | None:
         """Whether the measured time lies in the band of the prediction; None if there is no band or no time."""
-        if self.band is None or self.error is None:
-            return None
-        return self.band.low_s <= self.time_s <= self.band.high_s
+        return None if self.band is None or self.error is None else self.band.low_s <= self.time_s <= self.band.high_s
 
     @property
     def log_ratio(self) -> float:
@@ -333,8 +329,7 @@ def every_row(table: Table, kind: Kind, names: RowNames) -> Iterator[MeasuredRow
         if isinstance(asked, str):
             found.skipped = asked
         else:
-            memory = not all(each.skipped for each in found.memory)
-            found.asked = replace(asked, memory=True) if memory else asked
+            found.asked = asked if all(each.skipped for each in found.memory) else replace(asked, memory=True)
             if kind.place in kind.asked and kind.place == "device":
                 found.part = names.devices.described(found.place)
         yield found

@@ -94,8 +94,7 @@ def read_operator(cell: Cell, names: RowNames) -> RowQuestion:
     if alone and not on_cpu and cell("clock") == "host":
         timing = by_host(where, device, operator, is_compiled=cell("compiled") == "1")
     elif alone and not on_cpu:
-        searched = op == "conv2d" and cell("searched") == "1"
-        timing = between_events(device, operator, question.phase, searched=searched)
+        timing = between_events(device, operator, question.phase, searched=op == "conv2d" and cell("searched") == "1")
     elif issued == "alone" and isinstance(part, GpuPart) and part.vendor == "nvidia":
         timing = partial(with_overhead_s, "alone_s")
     return RowQuestion(question, besides, timing)

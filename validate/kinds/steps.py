@@ -202,7 +202,6 @@ def _options(cell: Cell) -> known.StepOptions:
         refusal = f"no optimizer '{one_line(text, 20)}'; {nearest(text, known.OPTIMIZERS)}"
         optimizer = one_of(text, known.OPTIMIZERS, refusal)
     framework: known.Framework = next((name for name in known.FRAMEWORKS if name == cell("modules")), "pytorch")
-    is_adaptdl = mode == "train" and "adaptdl" in cell("software").lower()
     return known.StepOptions(
         mode=mode,
         precision=policy,
@@ -216,7 +215,7 @@ def _options(cell: Cell) -> known.StepOptions:
         channels_last=cell("channels_last") == "1",
         fused_optimizer=cell("fused_optimizer") == "1",
         launch_blocking=cell("launch_blocking") == "1",
-        framework="adaptdl" if is_adaptdl else framework,
+        framework="adaptdl" if mode == "train" and "adaptdl" in cell("software").lower() else framework,
     )
 
 

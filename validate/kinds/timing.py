@@ -146,9 +146,7 @@ def attention_library(software: str) -> AttentionLibrary:
     version = tuple(int(part) for part in cudnn.groups() if part)[:2] if cudnn is not None else (0, 0)
     if version >= _FOURTH_CUDNN or _FOURTH.search(software):
         return "flash4"
-    if _TENSORRT.search(software):
-        return "fmha2"
-    return "native" if _NATIVE.search(software) else "flash2"
+    return "fmha2" if _TENSORRT.search(software) else "native" if _NATIVE.search(software) else "flash2"
 
 
 def is_torch_since(software: str, version: tuple[int, int]) -> bool:

@@ -95,8 +95,7 @@ class Scores:
 
     def beside_published(self) -> list[tuple[str, Errors, Errors]]:
         """Return (name, its errors, ours) of each published predictor, over the scored rows that it also predicts."""
-        found = sorted(self._published.items())
-        return [(name, summarise(theirs), summarise(ours)) for name, (theirs, ours) in found]
+        return [(name, summarise(theirs), summarise(ours)) for name, (theirs, ours) in sorted(self._published.items())]
 
     def whole(self) -> ScoreGroup:
         """Return the rows as one group."""
@@ -156,8 +155,7 @@ def _group(by: dict[str, str], rows: int, errors: RowErrors) -> ScoreGroup:
 
 def median_of(place: str, rows: Scores) -> float | None:
     """Return the median over machines (or devices: *place*) of each one's median absolute error; None for no errors."""
-    medians = [group.errors.median_ape for group in rows.groups((place,))]
-    ordered = sorted(m for m in medians if m is not None)
+    ordered = sorted(m for each in rows.groups((place,)) if (m := each.errors.median_ape) is not None)
     return percentile(ordered, 0.5) if ordered else None
 
 

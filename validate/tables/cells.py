@@ -105,9 +105,7 @@ def measured_s(cell: Callable[[str], str], counted_bytes: float | None) -> float
     """Return a row's seconds by its rate for *counted_bytes*, else its time or latency; raises NotScored."""
     if cell("gbps") and counted_bytes is not None:
         return counted_bytes / (number("GBps", cell("gbps")) * 1e9)
-    if cell("time_s"):
-        return number("time_s", cell("time_s"))
-    return number("latency_s", cell("latency_s"))
+    return number("time_s", cell("time_s")) if cell("time_s") else number("latency_s", cell("latency_s"))
 
 
 _NCCL = re.compile(r"\b[nr]ccl[ =v]{0,2}([1-9]\d?)\.(\d{1,3})\b", re.IGNORECASE | re.ASCII)

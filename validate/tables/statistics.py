@@ -90,9 +90,7 @@ def by_frequency(lines: Mapping[str, L]) -> dict[str, L]:
 
 def percent_text(value: float | None, sign: str = "") -> str:
     """Return the fraction *value* in percent, with a *sign* "+" always with its sign; ``-`` for None."""
-    if value is None:
-        return "-"
-    return f"{value * 100:{sign}.1f} %" if abs(value) < 1e4 else f"{value * 100:{sign}.1e} %"
+    return "-" if value is None else f"{value * 100:{sign}.1f} %" if abs(value) < 1e4 else f"{value * 100:{sign}.1e} %"
 
 
 def skipped_table(

@@ -55,8 +55,7 @@ def topology_text(
     source = "TCP with an MTU of 1500: 1448 B of payload in the 1514 B that tc counts for a frame"
     if payload_Bps is not None:
         source = "a plain TCP stream on this machine (validate cluster --calibrate)"
-    form = Template(files(__package__).joinpath("topology.template.yaml").read_text("utf-8"))
-    return form.substitute(
+    return Template(files(__package__).joinpath("topology.template.yaml").read_text("utf-8")).substitute(
         name=machine_name(shape),
         megabits=f"{shape.rate_Bps * 8 / 1e6:g}",
         bits=f"{shape.rate_Bps * 8:.0f}",

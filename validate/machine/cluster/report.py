@@ -86,8 +86,7 @@ def _case_lines(outcomes: Outcomes, style: Style) -> str:
         known = percent(o.measured.relative) if o.measured.samples >= FEWEST else "-"
         asked = [str(o.case.n_nodes), shown_rate(o.case.shape), o.case.strategy.name, format_size(o.case.size_bytes)]
         rows.append([*asked, times[2 * i], known, str(o.measured.samples), times[2 * i + 1], _signed(o.error)])
-    right = [True, True, False, True, True, True, True, True, True]
-    return "\n".join(table_of(rows, right, style, spare=(6, 5)))
+    return "\n".join(table_of(rows, [True, True, False, True, True, True, True, True, True], style, spare=(6, 5)))
 
 
 def _orders(outcomes: Outcomes) -> str:

@@ -38,8 +38,7 @@ class Card:
 def ask_driver() -> tuple[tuple[Card, ...], str, str]:
     """Return the GPUs and the output of ``nvidia-smi topo -m`` and ``topo -p2p r``; all empty without a driver."""
     cards = parse_cards(nvidia_smi(f"--query-gpu={_FIELDS}", "--format=csv,noheader,nounits"))
-    peers = nvidia_smi("topo", "-p2p", "r") if len(cards) > 1 else ""
-    return cards, nvidia_smi("topo", "-m") if cards else "", peers
+    return cards, nvidia_smi("topo", "-m") if cards else "", nvidia_smi("topo", "-p2p", "r") if len(cards) > 1 else ""
 
 
 def parse_cards(text: str) -> tuple[Card, ...]:

@@ -244,8 +244,7 @@ def _sockets(matrix: Matrix, sockets: int, socket_of: Mapping[int, int]) -> tupl
             return tuple(known), False
         return _shared_out([sorted(set(beside)).index(processor) for processor in beside], sockets), False
     groups = _joined([f"GPU{i}" for i in range(n)], matrix, frozenset(("PIX", "PXB", "PHB", "NODE")))
-    apart = any(word in _APART for word in matrix.between.values())
-    if apart and 1 < len(groups) < n:
+    if any(word in _APART for word in matrix.between.values()) and 1 < len(groups) < n:
         rank = [next(k for k, group in enumerate(groups) if f"GPU{i}" in group) for i in range(n)]
         return _shared_out(rank, sockets), False
     return _shared_out(list(range(n)), sockets), True

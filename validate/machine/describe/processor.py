@@ -137,8 +137,7 @@ def _clocks(root: Path, model: str, first: Mapping[str, str]) -> tuple[float | N
 
 def _caches(root: Path, usable: set[int], threads_per_core: int, n_cores: int) -> tuple[CacheFacts, ...]:
     found: dict[int, CacheFacts] = {}
-    first = min(usable, default=0)
-    for folder in sorted((root / f"sys/devices/system/cpu/cpu{first}/cache").glob("index*")):
+    for folder in sorted((root / f"sys/devices/system/cpu/cpu{min(usable, default=0)}/cache").glob("index*")):
         level = _integer(text_of(folder / "level"), 0)
         size = re.fullmatch(r"(\d{1,9})([KMG]?)", text_of(folder / "size"), re.ASCII)
         if not level or size is None or not int(size[1]) or text_of(folder / "type") == "Instruction":

@@ -123,9 +123,7 @@ class Sensors:
             return None
         value = ctypes.c_uint()
         call = getattr(self._library, function, None)
-        if call is None or call(self._handle, *arguments, ctypes.byref(value)):
-            return None
-        return float(value.value)
+        return None if call is None or call(self._handle, *arguments, ctypes.byref(value)) else float(value.value)
 
 
 @contextmanager

@@ -224,8 +224,7 @@ class OverDevices(_Stands):
     def run(self) -> None:
         """Issue all rounds; the first device's current stream continues when all stands have finished."""
         main = torch.cuda.current_stream(self._first)
-        begun = _recorded(main)
-        done = [begun] * len(self._devices)
+        done = [_recorded(main)] * len(self._devices)
         for step in self._rounds:
             done = self._round(step, done)
         for event in done:

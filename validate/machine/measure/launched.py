@@ -80,8 +80,7 @@ class LauncherProcess:
             torch.set_num_threads(max(1, usable_threads() // min(count, self.local_world)))
         how: dict[str, Any] = {"store": dist.PrefixStore(f"group/{number}", self.store), "rank": self.rank}
         how |= {"device_id": torch.device("cuda", self.device)} if cuda else {}
-        limit = timedelta(seconds=_JOIN_S)
-        dist.init_process_group("nccl" if cuda else "gloo", world_size=count, timeout=limit, **how)
+        dist.init_process_group("nccl" if cuda else "gloo", world_size=count, timeout=timedelta(seconds=_JOIN_S), **how)
 
 
 @cache

@@ -65,11 +65,10 @@ class RankProcesses:
         # CUDA does not survive a fork.  Other ranks are forked from a process that loads torch once for all.
         multiprocessing.set_forkserver_preload([__name__])
         context: Any = multiprocessing.get_context("spawn" if cuda else "forkserver")
-        meeting = Path(self._folder.name) / "meeting"
         try:
             for rank in range(count):
                 ours, theirs = context.Pipe()
-                join = partial(_join, cuda, str(meeting), start_s)
+                join = partial(_join, cuda, str(Path(self._folder.name) / "meeting"), start_s)
                 process = context.Process(target=_serve, args=(theirs, rank, count, begin, join), daemon=True)
                 with _interrupts_held():
                     process.start()

@@ -29,9 +29,7 @@ class Interval:
     @property
     def relative(self) -> float:
         """Return half the width of the interval as a fraction of the median; infinite with fewer than six samples."""
-        if self.samples < FEWEST or self.median <= 0:
-            return float("inf")
-        return (self.high - self.low) / 2 / self.median
+        return float("inf") if self.samples < FEWEST or self.median <= 0 else (self.high - self.low) / 2 / self.median
 
 
 def median_interval(samples: Sequence[float]) -> Interval:
@@ -122,8 +120,7 @@ def time_call(
         ran_dry |= bool(getattr(watch, "ran_dry", False))
         return took_s
 
-    found = repeated(sample, lambda: time.perf_counter() - started, effort)
-    return replace(found, ran_dry=ran_dry)
+    return replace(repeated(sample, lambda: time.perf_counter() - started, effort), ran_dry=ran_dry)
 
 
 def repeated(sample: Callable[[], float], spent_s: Callable[[], float], effort: Effort) -> Interval:

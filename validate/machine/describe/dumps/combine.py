@@ -163,8 +163,7 @@ def _check_links(shown: str, matrix: Matrix, part: str) -> None:
     most = gpu.nvlink_count if isinstance(gpu, GpuPart) and gpu.nvlink_count is not None else MOST_NVLINKS
     for a in range(matrix.gpus):
         counts = [matrix.nvlinks(a, b) for b in range(matrix.gpus) if b != a]
-        switched = len(set(counts)) == 1 and counts[0] <= most
-        if sum(counts) > most and not switched:
+        if sum(counts) > most and not (len(set(counts)) == 1 and counts[0] <= most):
             same = len(counts) > 1 and len(set(counts)) == 1
             alike = f"{counts[0]} NVLinks to each other GPU" if same else f"{sum(counts)} NVLinks"
             told = f"GPU{a} has {alike}, where {part or 'a GPU'} has at most {most}; is --gpu another?"

@@ -44,8 +44,7 @@ def gpu_model(vendor: str, device: str) -> str:
 
 def model_in(text: str) -> str:
     """Return the GPU part named in ``lspci`` text (``GA100 [A100 SXM4 40GB]``); empty where none is built in."""
-    names = [*_BRACKETS.findall(text), text.rpartition("Corporation")[2].strip(), text.strip()]
-    for name in names:
+    for name in [*_BRACKETS.findall(text), text.rpartition("Corporation")[2].strip(), text.strip()]:
         found = driver_part(Card(name.replace("/", " "))) or driver_part(Card(f"tesla {name}"))
         if found:
             return found
@@ -62,8 +61,7 @@ def adapter_of(name: str, class_code: str = "", vendor: str = "", device: str = 
     if isinstance(part, NicPart):
         return Adapter(name, part.network, rate_Bps, known)
     network = "infiniband" if code.startswith("0207") else "ethernet" if code.startswith("0200") else ""
-    usual_Bps = _MELLANOX.get(device, 0.0) if vendor == "15b3" else 0.0
-    return Adapter(name, network, rate_Bps or usual_Bps)
+    return Adapter(name, network, rate_Bps or (_MELLANOX.get(device, 0.0) if vendor == "15b3" else 0.0))
 
 
 def speed_of(text: str) -> int:

@@ -87,8 +87,7 @@ def description_of(found: Mapping[str, Any]) -> Description:
     if found["schema_version"] != _VERSION:
         raise ValueError(f"schema_version must be {_VERSION}")
     layers = tuple(_layer(raw) for raw in found["layers"])
-    read = {number for layer in layers for number in layer.inputs}
-    fed = tuple(sorted(read - {layer.output for layer in layers}))
+    fed = tuple(sorted({number for layer in layers for number in layer.inputs} - {layer.output for layer in layers}))
     elements, samples = tuple(map(int, found["elements"])), int(found["samples"])
     return Description(str(found["network"]), layers, elements, samples, str(found["sample"]), fed)
 

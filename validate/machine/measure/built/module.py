@@ -84,8 +84,7 @@ class BuiltNetwork(nn.Module):  # type: ignore[misc]
             if prod(made.shape) != is_said and made.shape:
                 raise Unavailable(f"{layer.name}: returns {prod(made.shape)} elements; {is_said} are said")
             self._shapes[layer.output] = made.shape
-            step = ForwardCall(made.call, reads, (layer.output,), block, mixes, module=made.module)
-            self._steps.append(step)
+            self._steps.append(ForwardCall(made.call, reads, (layer.output,), block, mixes, module=made.module))
             self._split(description, (layer.output,))
         self.outputs = tuple(layer.output for layer in description.layers if layer.output not in readers)
         end(self._steps, self.outputs)

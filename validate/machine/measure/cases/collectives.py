@@ -53,8 +53,7 @@ def cases(bench: Bench) -> Iterator[Case]:
         raise Unavailable("--device names one GPU; collectives take two")
     if count < 2:
         raise Unavailable("there is one GPU; collectives take two")
-    powers = [2**i for i in range(1, count.bit_length()) if 2**i < count]
-    return group_cases(bench, [count, *powers])
+    return group_cases(bench, [count, *[2**i for i in range(1, count.bit_length()) if 2**i < count]])
 
 
 def group_cases(bench: Bench, counts: Sequence[int], most_bytes: int = _MOST) -> Iterator[Case]:

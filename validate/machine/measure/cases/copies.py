@@ -123,8 +123,7 @@ def overlap_cases(bench: Bench) -> Iterator[Case]:
         kind, src, dst = ("overlap_h2d", "host", here) if to_device else ("overlap_d2h", here, "host")
         for part, words in _PARTS.items():
             if part != "copy" or work == next(iter(_WORK)):  # the copy alone does not depend on the work
-                note = words.format(work=work)
-                columns = Columns(kind=kind, src=src, dst=dst, bytes=size, pinned=1, note=note)
+                columns = Columns(kind=kind, src=src, dst=dst, bytes=size, pinned=1, note=words.format(work=work))
                 build = partial(_build, size, work, to_device, part, shared)
                 needs_bytes = size + 16 * max(_SIDE**2, _VECTOR)
                 yield Case("overlap", "copies.csv", columns, build, needs_bytes=needs_bytes, known=known)

@@ -28,8 +28,7 @@ def across(module: Any, shape: MeasuredStep, device: Any) -> Any:
         return _sharded(module, shape, device)
     bucket: dict[str, Any] = {"bucket_cap_mb": shape.bucket / (1 << 20)} if shape.bucket else {}
     if not shape.overlaps:  # a single bucket is full only when the last gradient is there
-        size = sum(p.numel() * p.element_size() for p in module.parameters())
-        bucket = {"bucket_cap_mb": size // (1 << 20) + 1}
+        bucket = {"bucket_cap_mb": sum(p.numel() * p.element_size() for p in module.parameters()) // (1 << 20) + 1}
     devices = [device.index] if device.type == "cuda" else None
     return torch.nn.parallel.DistributedDataParallel(module, device_ids=devices, **bucket)
 

@@ -100,8 +100,7 @@ def agreed_samples(
             clock.watch(ends[-1])
         clock.settle()
         pairs = zip(starts or ends[:-1], ends[1:], strict=True)
-        found = [clock.between_s(start, end) for start, end in pairs]
-        return found, agreed(time.perf_counter() - began_s)
+        return [clock.between_s(start, end) for start, end in pairs], agreed(time.perf_counter() - began_s)
 
     one_s, spent_s = math.inf, 0.0
     for count in range(1, 1000):  # warm-up: libraries choose kernels, memory is allocated, clocks rise
@@ -158,8 +157,7 @@ def cases(bench: Bench) -> Iterator[Case]:
 
 def judged_cases(bench: Bench) -> Iterator[Case]:
     """Yield the six steps that judge a calibration: eager, as one graph, compiled, each begun only with time for it."""
-    policies = policies_of(bench)
-    for shape in step_shapes.judged_steps(policies) if bench.is_cuda else ():
+    for shape in step_shapes.judged_steps(policies_of(bench)) if bench.is_cuda else ():
         needs_s = _NEEDS_S[shape.issue] + (_TRIES_S if shape.channels_last and shape.issue == "eager" else 0.0)
         yield replace(_case(shape, bench, partial(_build, shape)), group="judged", needs_s=needs_s)
 
@@ -237,8 +235,7 @@ def rank_step(_: int, __: int, shape: MeasuredStep, cuda: bool) -> tuple[list[fl
     step: TimedRun | None = None
     try:
         step = make_step(shape, device, partial(across, shape=shape, device=device))
-        samples = agreed_samples(Clock(cuda=cuda), step, Patience(), partial(greatest, device=device))
-        return samples, gpu_memory(device)
+        return agreed_samples(Clock(cuda=cuda), step, Patience(), partial(greatest, device=device)), gpu_memory(device)
     finally:
         step = None
         give_back()

@@ -80,8 +80,7 @@ class ScratchFile:
     def write(self, offset: int, cache: Cache) -> None:
         """Write a block at *offset*; raises Unavailable where the disk is full, OSError on other faults."""
         with _own_fault():
-            done = os.pwritev(self.descriptor(cache), [self.block], offset)
-            if done != BLOCK:
+            if os.pwritev(self.descriptor(cache), [self.block], offset) != BLOCK:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def sync(self) -> None:
