@@ -25,7 +25,7 @@ from simulator.questions.step import StepQuestion
 from simulator.records import asdict, dataclass, replace
 from simulator.results.step_confidence import step_composition
 from validate.bands import material
-from validate.tables.statistics import percentile, weighted_quantile
+from validate.tables.statistics import gathered, percentile, weighted_quantile
 
 LEAST_ROWS = 30
 _MOST_STEPS = 5  # steps simulated per class, to find the width that their kernels explain
@@ -61,10 +61,7 @@ def make_evidence(
     *calibrated* holds errors of operators after calibrating their devices, by question; *session* simulates some steps
     of each class, for the width that kernels explain.  *wanted*: only the first class of each of these chains.
     """
-    by_class: dict[str, list[material.BandRow]] = defaultdict(list)
-    for row in rows:
-        for name in row.chain:
-            by_class[name].append(row)
+    by_class = gathered((name, row) for row in rows for name in row.chain)
     there = {name for name, mine in by_class.items() if _is_enough(mine)}
     if wanted is not None:
         there &= {next((name for name in chain if name in there), "") for chain in wanted}
@@ -116,9 +113,7 @@ def _spread_of(name: str, family: Family, calibrated: Mapping[Question, Calibrat
 
 def _shared(rows: Sequence[material.BandRow], whole: material.Quantiles) -> float:
     """Return the share of the variance that lies between places; outliers are clipped to the band's ends."""
-    by_place: dict[Hashable, list[float]] = defaultdict(list)
-    for row in rows:
-        by_place[row.place].append(min(whole.high, max(whole.low, row.error)))
+    by_place = gathered((row.place, min(whole.high, max(whole.low, row.error))) for row in rows)
     means = {place: math.fsum(values) / len(values) for place, values in by_place.items()}
     weights = {place: math.sqrt(len(values)) for place, values in by_place.items()}
     total = math.fsum(weights.values())
@@ -134,12 +129,8 @@ def _shared(rows: Sequence[material.BandRow], whole: material.Quantiles) -> floa
 
 def _differing(rows: Sequence[material.BandRow], by: Callable[[material.BandRow], Hashable]) -> float | None:
     """Return the half-width that holds 80 % of deviations from the median of a row's group *by*; None for too few."""
-    groups: dict[Hashable, list[float]] = defaultdict(list)
-    for row in rows:
-        if row.alike is not None:
-            groups[by(row)].append(row.error)
     found = []
-    for errors in groups.values():
+    for errors in gathered((by(row), row.error) for row in rows if row.alike is not None).values():
         if len(errors) > 1:
             middle = median(errors)
             lost = math.sqrt(len(errors) / (len(errors) - 1))  # corrects for the median being fitted to the same rows

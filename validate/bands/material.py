@@ -26,7 +26,7 @@ from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass
 from validate.kinds.kind import MeasuredRow
-from validate.tables.statistics import weighted_quantile
+from validate.tables.statistics import gathered, weighted_quantile
 
 _MOST = 100  # rows of a class per place and source: more add time, but no information on the class
 
@@ -172,10 +172,8 @@ class RowMixture:
     def widening(self, by: Callable[[BandRow], Hashable]) -> float | None:
         """Return the factor, 0.5 to 4, with which bands without a group hold 80 % of its rows; None for one."""
         weights = weights_of(Counter(map(unit_of, self._rows)))
-        groups: dict[Hashable, list[BandRow]] = defaultdict(list)
+        groups = gathered((by(row), row) for row in self._rows)
         counts: dict[Hashable, Counter[_Key]] = defaultdict(Counter)
-        for row in self._rows:
-            groups[by(row)].append(row)
         if len(groups) < LEAST_PLACES:
             return None
         for _, key, row in self._pooled:

@@ -23,7 +23,7 @@ from validate.kinds import KINDS
 from validate.kinds.kind import MeasuredRow
 from validate.machine.measure.timing import FEWEST, median_interval
 from validate.tables.cells import figure
-from validate.tables.statistics import percentile, summarise
+from validate.tables.statistics import gathered, percentile, summarise
 
 _PLACES = frozenset(("device", "machine", "dataset", "fit"))  # the same for all rows of a folder
 _FIRST = ("ops.csv", "training.csv", "collectives.csv")  # of most interest, shown first
@@ -94,10 +94,8 @@ def classes_of(rows: Sequence[MeasuredRow]) -> list[ClassErrors]:
             counts = [len({row.labels.get(axis, "") for row in mine}) for axis in axes]
             if not all(1 < count <= min(_MOST_LABELS, max(2, len(mine) // 2)) for count in counts):
                 continue
-            groups: dict[tuple[str, ...], list[MeasuredRow]] = {}
-            for row in mine:
-                if all(axis in row.labels for axis in axes):
-                    groups.setdefault(tuple(row.labels[axis] for axis in axes), []).append(row)
+            named = [row for row in mine if all(axis in row.labels for axis in axes)]
+            groups = gathered((tuple(row.labels[axis] for axis in axes), row) for row in named)
             found += [
                 class_errors(groups[labels], table, dict(zip(axes, labels, strict=True))) for labels in sorted(groups)
             ]
@@ -125,12 +123,8 @@ def find_outliers(rows: Sequence[MeasuredRow]) -> list[Outlier]:
     deviation, 1993), so outliers in up to half of a class do not hide each other; it is at least the row's measured
     interval.  Classes (:func:`row_class`) with fewer than five rows are skipped.
     """
-    classes: dict[tuple[str, ...], list[MeasuredRow]] = {}
-    for row in rows:
-        if row.counts:
-            classes.setdefault(row_class(row), []).append(row)
     found = []
-    for members in classes.values():
+    for members in gathered((row_class(row), row) for row in rows if row.counts).values():
         if len(members) < _FEWEST:
             continue
         middle = percentile(sorted(row.log_ratio for row in members), 0.5)

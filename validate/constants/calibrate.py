@@ -24,7 +24,7 @@ from validate.constants.least import LeastSquares, Prior, least_errors
 from validate.kinds.kind import MeasuredRow, RowQuestion
 from validate.kinds.timing import BetweenEvents
 from validate.tables.cells import NotScored
-from validate.tables.statistics import line_ranges, summarise
+from validate.tables.statistics import gathered, line_ranges, summarise
 
 # Prior standard deviation of each factor's logarithm, from errors of the shared constants on devices left out.
 # It is small for classes, so that an effect common to all classes goes to the rates.
@@ -322,9 +322,7 @@ def _chosen(variety: str, points: Sequence[_Point]) -> tuple[Neighbourhood, list
 
 def _sums(points: Sequence[_Point], errors: Sequence[float]) -> Iterator[list[tuple[float, float, float]]]:
     """Yield the seconds of *points* before and after correction, and measured, by the words of their shapes."""
-    found: dict[tuple[str, ...], list[tuple[float, float, float]]] = {}
-    for point, error in zip(points, errors, strict=True):
-        words = tuple(value for value in point.shape if isinstance(value, str))
-        seconds = point.predicted_s, point.measured_s * (1.0 + error), point.measured_s
-        found.setdefault(words, []).append(seconds)
-    yield from (each for each in found.values() if len(each) >= _FEWEST_SHAPES)
+    words = (tuple(value for value in point.shape if isinstance(value, str)) for point in points)
+    pairs = zip(points, errors, strict=True)
+    seconds = ((point.predicted_s, point.measured_s * (1.0 + error), point.measured_s) for point, error in pairs)
+    yield from (each for each in gathered(zip(words, seconds, strict=True)).values() if len(each) >= _FEWEST_SHAPES)

@@ -38,6 +38,7 @@ from validate.kinds.operators import read_operator
 from validate.machine.measure.built.description import Description, description_of, operator_parts
 from validate.tables.cells import NotScored
 from validate.tables.names import RowNames
+from validate.tables.statistics import gathered
 
 _COMMON = 0.3  # chosen: the share of the variance that kernels of a variety have in common
 
@@ -56,9 +57,7 @@ class MeasurableOperator:
 
 def chosen(candidates: Sequence[MeasurableOperator], count: int) -> list[MeasurableOperator]:
     """Return the *count* *candidates* that narrow most, in order; raises MissingDependency without NumPy."""
-    by_variety: dict[str, list[MeasurableOperator]] = {}
-    for each in candidates:
-        by_variety.setdefault(each.variety, []).append(each)
+    by_variety = gathered((each.variety, each) for each in candidates)
     fields = [_Field(mine) for _, mine in sorted(by_variety.items())]
     waiting = [(-field.gain, i) for i, field in enumerate(fields) if field.gain > 0.0]
     heapq.heapify(waiting)

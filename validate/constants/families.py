@@ -25,7 +25,7 @@ from validate.kinds.kind import MeasuredRow, every_row, read_measurements
 from validate.kinds.timing import replays
 from validate.tables.cells import NotScored
 from validate.tables.names import RowNames
-from validate.tables.statistics import sampled_digests
+from validate.tables.statistics import gathered, sampled_digests
 from validate.tables.table import Table
 
 
@@ -234,10 +234,7 @@ def countable(
 
 def calibrating_rows(rows: Sequence[MeasuredRow], chosen: Collection[str]) -> list[MeasuredRow]:
     """Return the fastest of *rows* for each digest *chosen*, in order; none of equal questions that are far apart."""
-    alike: dict[str, list[MeasuredRow]] = {}
-    for row in rows:
-        if row.digest in chosen:
-            alike.setdefault(row.digest, []).append(row)
+    alike = gathered((row.digest, row) for row in rows if row.digest in chosen)
     best = [min(alike[key], key=lambda row: row.time_s) for key in sorted(alike)]
     return [row for row in best if max(each.time_s for each in alike[row.digest]) <= _APART * row.time_s]
 

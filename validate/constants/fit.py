@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -21,7 +21,7 @@ from validate.constants.families import Family, FitStage, Term, in_use
 from validate.constants.least import Lines, draw_lines, fit_along, least_errors
 from validate.kinds.kind import MeasuredRow
 from validate.tables.cells import NotScored
-from validate.tables.statistics import HELD_OUT
+from validate.tables.statistics import HELD_OUT, gathered
 
 Group = tuple[str, str]
 """Rows left out together: ``(BY, NAME)``, with one of ``GROUPINGS`` and the name of what they share."""
@@ -169,10 +169,9 @@ def _chosen(
     before, after = (
         _times(asked, session.calibrated({}, Constants({**known, **_tied(stage, values)}))) for values in (plain, moved)
     )
-    groups: dict[Hashable, list[MeasuredRow]] = {}
-    for row, old_s, new_s in zip(asked, before, after, strict=True):
-        if old_s and new_s and old_s != new_s:
-            groups.setdefault(tuple(row.cells.get(column, "") for column in stage.alike), []).append(row)
+    times = zip(asked, before, after, strict=True)
+    moved_rows = [row for row, old_s, new_s in times if old_s and new_s and old_s != new_s]
+    groups = gathered((tuple(row.cells.get(column, "") for column in stage.alike), row) for row in moved_rows)
     most = max(1, round(share * stage.most))
     return [of[int(i * max(1.0, len(of) / most))] for of in groups.values() for i in range(min(most, len(of)))]
 

@@ -36,7 +36,7 @@ from simulator.topology.parts import GpuPart
 from simulator.user_files import open_user_file, read_user_file
 from validate.tables.cells import figure
 from validate.tables.csv_text import MAX_BYTES, csv_bytes
-from validate.tables.statistics import SampledShapes
+from validate.tables.statistics import SampledShapes, gathered
 from validate.tables.table import read_table
 
 OPERATORS: Sequence[str]
@@ -98,10 +98,7 @@ def _row(found: Graded, **cells: object) -> Row:
 def _graded(times: Mapping[str, Times]) -> dict[str, dict[Shape, Graded]]:
     """Return times by framework and shape: A where frameworks agree, B where they differ by over 1.5, C below 2 us."""
     medians = {framework: {shape: median(found) for shape, found in of.items()} for framework, of in times.items()}
-    by_shape: dict[Shape, list[float]] = {}
-    for of in medians.values():
-        for shape, time_s in of.items():
-            by_shape.setdefault(shape, []).append(time_s)
+    by_shape = gathered(pair for of in medians.values() for pair in of.items())
 
     def graded(shape: Shape, time_s: float) -> Graded:
         apart = max(by_shape[shape]) / min(by_shape[shape])
@@ -157,10 +154,7 @@ def product_rows(
     products: Products, device: str, share: SampledShapes, left_out: LeftOut
 ) -> tuple[list[Row], Sequence[SourceTable]]:
     """Return the rows of *device* and their tables, of each framework the newest with the grid, else the newest."""
-    mine: dict[str, list[SourceTable]] = {}
-    for table in products.times:
-        if table.device == device:
-            mine.setdefault(table.framework, []).append(table)
+    mine = gathered((table.framework, table) for table in products.times if table.device == device)
     tables = [next((t for t in of if products.grid <= products.times[t].keys()), of[0]) for of in mine.values()]
     kept: dict[str, Times] = {}
     for table, times in products.times.items():

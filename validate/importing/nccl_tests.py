@@ -15,6 +15,7 @@ from simulator.records import dataclass, replace
 from simulator.workload import COLLECTIVES, Collective, bus_factor
 from validate.importing import nccl_table as printed
 from validate.importing.nccl_table import settings_in, shown_in
+from validate.tables.statistics import gathered
 
 _PROGRAMS: Mapping[str, Collective] = printed.LOGS["programs"]
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
@@ -170,10 +171,7 @@ def _unread_words(unread: Sequence[printed.UnreadRow]) -> str:
 
 def _points(rows: Sequence[printed.Row]) -> tuple[Point, ...]:
     """Return the sizes above zero in order; of a size measured several times, the median."""
-    by_size: dict[int, list[printed.Row]] = {}
-    for row in rows:
-        by_size.setdefault(row.size_bytes, []).append(row)
-    by_size.pop(0, None)
+    by_size = gathered((row.size_bytes, row) for row in rows if row.size_bytes)
     found = []
     for size, mine in sorted(by_size.items()):
         sides = [row.out_s for row in mine], [row.in_s for row in mine]
@@ -198,9 +196,7 @@ def _devices(ranks: Mapping[int, printed.Rank], settings: Mapping[str, str], sho
     groups = len({rank.group for rank in ranks.values()})
     if groups > 1:
         raise InputError(Fault(f"ran in {groups} groups at once (NCCL_TESTS_SPLIT); one group is compared", shown))
-    by_host: dict[str, list[int]] = {}
-    for number in sorted(ranks):
-        by_host.setdefault(ranks[number].host, []).append(ranks[number].device)
+    by_host = gathered((ranks[number].host, ranks[number].device) for number in sorted(ranks))
     visible = next((settings[name] for name in _VISIBLE if name in settings), "")
     seen = [int(word) for word in visible.split(",")] if re.fullmatch(r"\d{1,4}(,\d{1,4})*", visible, re.ASCII) else []
     found = [tuple(seen[d] if d < len(seen) else d for d in devices) for devices in by_host.values()]

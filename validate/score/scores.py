@@ -13,7 +13,7 @@ from simulator.records import dataclass, replace
 from validate.kinds.kind import MeasuredRow
 from validate.score.scoring import MOST_DIFFERENT, OTHER_REASON
 from validate.tables.cells import figure
-from validate.tables.statistics import Errors, percentile, relative_error, summarise
+from validate.tables.statistics import Errors, gathered, percentile, relative_error, summarise
 
 _Labels = tuple[str | None, ...]
 RowErrors = tuple[Sequence[float], Sequence[float]]
@@ -87,10 +87,8 @@ class Scores:
 
     def skipped_errors(self) -> dict[str, Errors]:
         """Return the errors of rows that do not count though they are predicted and timed, by the reason."""
-        found: dict[int, list[float]] = {}
-        for number, error in zip(self._reason, self._error, strict=True):
-            if number and not math.isnan(error):
-                found.setdefault(number, []).append(error)
+        pairs = zip(self._reason, self._error, strict=True)
+        found = gathered((number, error) for number, error in pairs if number and not math.isnan(error))
         return {reason: summarise(found[number]) for reason, number in self._reasons.items() if number in found}
 
     def beside_published(self) -> list[tuple[str, Errors, Errors]]:
