@@ -19,7 +19,7 @@ from typing import Any
 from simulator.api import Session
 from simulator.api.session import Question
 from simulator.bands import Chain, Evidence, MeasuredCoverage, Spread
-from simulator.bands.composition import LEVEL, AnswerFacts, Composition, estimate, of_parts
+from simulator.bands.composition import LEVEL, AnswerFacts, estimate, of_parts
 from simulator.errors import InputError
 from simulator.questions.step import StepQuestion
 from simulator.records import asdict, dataclass, replace
@@ -169,8 +169,7 @@ def _with_parts(
             if question not in made:
                 made[question] = None
                 with suppress(InputError):
-                    composition: Composition = step_composition(session.step_as_told(question))
-                    sides = of_parts(composition, "seen", found)
+                    sides = of_parts(step_composition(session.step_as_told(question)), "seen", found)
                     made[question] = None if sides is None else (sides.middle - sides.low, sides.high - sides.middle)
             halves += [half for half in (made[question],) if half is not None]
         if halves:

@@ -187,7 +187,7 @@ def setting_effects(
 
 def _others(question: CollectiveQuestion, settings: dict[str, str]) -> Iterator[tuple[str, str]]:
     sends, several = question.collective in SENDING, (question.where.nodes or 1) > 1
-    others = {
+    for names, values in {
         ("NCCL_P2P_LEVEL", "NCCL_P2P_DISABLE"): ("SYS",),
         ("NCCL_NET_GDR_LEVEL", "NCCL_IB_GDR_LEVEL"): ("SYS",) if several else (),
         ("NCCL_NCHANNELS_PER_NET_PEER",): ("4",) if sends else (),
@@ -195,8 +195,7 @@ def _others(question: CollectiveQuestion, settings: dict[str, str]) -> Iterator[
         ("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS"): ("16", "32") if not sends else (),
         ("NCCL_PXN_DISABLE",): ("1",) if not sends else (),
         ("NCCL_PROTO",): ("Simple", "LL128", "LL") if not sends else (),
-    }
-    for names, values in others.items():
+    }.items():
         if not settings.keys() & {*names}:
             yield from ((names[0], value) for value in values)
 

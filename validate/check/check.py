@@ -147,12 +147,11 @@ _UNEVEN_FROM_BYTES = 1 << 20
 def _uneven(points: Sequence[Point]) -> Iterator[str]:
     """Yield where the log contradicts itself: times in place against out of place, and one run against another."""
     large = [point for point in points if point.size_bytes >= _UNEVEN_FROM_BYTES]
-    ratios = {
+    for what, each in {
         "in place takes longer than out of place": [point.in_s / point.out_s for point in large],
         "out of place takes longer than in place": [point.out_s / point.in_s for point in large],
         "equal runs differ": [point.spread for point in large],
-    }
-    for what, each in ratios.items():
+    }.items():
         found = [(ratio, point.size_bytes) for ratio, point in zip(each, large, strict=True) if ratio > _UNEVEN]
         if found:
             most, size = max(found)

@@ -144,8 +144,7 @@ def _remarks(tables: Sequence[ScoredTable], grades: Sequence[str], *, asked_for:
 
 
 def _check_axes(axes: Sequence[str], tables: Sequence[tuple[Table, Kind]]) -> None:
-    kinds = [kind for _, kind in tables]
-    known = {label for kind in kinds for label in kind.labels}
+    known = {label for _, kind in tables for label in kind.labels}
     known |= {name for table, _ in tables for name in table.position if re.fullmatch(r"\w+", name)}
     for axis in axes:
         if axis not in known:

@@ -57,8 +57,7 @@ class MeasurableOperator:
 
 def chosen(candidates: Sequence[MeasurableOperator], count: int) -> list[MeasurableOperator]:
     """Return the *count* *candidates* that narrow most, in order; raises MissingDependency without NumPy."""
-    by_variety = gathered((each.variety, each) for each in candidates)
-    fields = [_Field(mine) for _, mine in sorted(by_variety.items())]
+    fields = [_Field(mine) for _, mine in sorted(gathered((each.variety, each) for each in candidates).items())]
     waiting = [(-field.gain, i) for i, field in enumerate(fields) if field.gain > 0.0]
     heapq.heapify(waiting)
     found: list[MeasurableOperator] = []

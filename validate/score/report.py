@@ -203,8 +203,7 @@ def _memory(table: ScoredTable, style: Style) -> list[str]:
             body.append([f"memory, {name}", str(len(figures)), str(errors.n), *cells])
             skipped |= {f"{name}: {reason}": lines for reason, lines in by_frequency(figures.skipped()).items()}
     why = skipped_table("memory not scored", skipped, style)
-    laid = ["", *table_of(body, [False] + [True] * 7, style), *([""] if why else []), *why]
-    return laid if body[1:] else []
+    return ["", *table_of(body, [False] + [True] * 7, style), *([""] if why else []), *why] if body[1:] else []
 
 
 def _scaling(table: ScoredTable, style: Style) -> list[str]:

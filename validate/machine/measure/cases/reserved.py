@@ -53,11 +53,10 @@ def cases(bench: Bench) -> Iterator[Case]:
     """Yield the patterns, then the losses; raises Unavailable on a CPU, which has another allocator."""
     if not bench.is_cuda:
         raise Unavailable("the allocator is that of GPUs")
-    works: dict[str, tuple[Callable[[Bench], TimedWork], int]] = {
+    for name, (build, needs_bytes) in {
         **{name: (partial(_pattern, pattern), 1 << 30) for name, pattern in _PATTERNS.items()},
         **{f"cross-entropy, {name}": (partial(_loss, *how), 16 * _TOKENS * _WORDS) for name, how in _LOSSES.items()},
-    }
-    for name, (build, needs_bytes) in works.items():
+    }.items():
         yield Case("reserved", "allocations.csv", {"pattern": name}, build, needs_bytes)
 
 
