@@ -23,6 +23,7 @@ from simulator.questions.run import RunQuestion
 from simulator.results import Fact
 from simulator.results.columns import percent, rate_words
 from simulator.results.confidence import BAND_HEAD
+from simulator.results.headline import count_words
 from simulator.results.rates import days_words, energy_words, rate_of_device
 from simulator.results.result import listed
 from simulator.results.run import Run, run_document
@@ -74,7 +75,7 @@ def run_lines(run: Run, style: Style) -> list[str]:
     each = step.sample.removesuffix("s")
     of = counted(int(question.samples or 0), each)
     if question.tokens:
-        of = f"{_count(question.tokens)} token{'s' * (question.tokens != 1)}"
+        of = f"{count_words(question.tokens).replace(' ', '')} token{'s' * (question.tokens != 1)}"
     how = ", ".join(
         [f"{counted(result.samples, each)} a step", *how_words(result, precision_words(step)), result.called]
     )
@@ -148,8 +149,3 @@ def _days(seconds: float) -> str:
     if seconds >= 3600.0:
         return days_words(seconds / 86_400.0)
     return f"{seconds / 60.0:.3g} min" if seconds >= 60.0 else format_duration(seconds)
-
-
-def _count(number: float) -> str:
-    scale, letter = next(((s, x) for s, x in ((1e12, "T"), (1e9, "B"), (1e6, "M")) if number >= s), (1.0, ""))
-    return f"{number / scale:.4g}{letter}"

@@ -143,7 +143,6 @@ def _next(found: Sequence[TrainingResult], written: CommandOptions, style: Style
 
 
 _PRICE = "2USD"
-_SAME = 1e-6  # relative difference of rates that rounding makes
 
 
 def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], style: Style) -> list[str]:
@@ -155,24 +154,17 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
     formats = found[0] if len(found) == 1 else "fp32, convolutions in TF32 where faster"
     tokens = {result.tokens // result.samples for result in ordered} - {0}
     each = f" x {counted(tokens.pop(), 'token')}" if len(tokens) == 1 else ""
-    how = [
-        f"{_batch_words(ordered)}{each}",
-        *how_words(first, formats),
-        f"ranked by {step.sample}/s",
-        *_baseline_words(ordered),
-    ]
-    where = "" if named else f"{_devices(first)}: "
+    how = [f"{_batch_words(ordered)}{each}", *how_words(first, formats), f"ranked by {step.sample}/s"]
+    where = "" if named else f"{first.machine}, {device_words(first)}: "
     title = f"{where}{MODE_WORDS[step.options.mode]} of {step.workload} ({parameter_words(step)}), {', '.join(how)}"
     of = f"{way_among(first, ordered)} on {first.machine}" if named else way_among(first, ordered)
     lines = head_lines(title, style, [result.confidence for result in ordered], first.changed, of)
     for said in later("simulator.results.reason:steps_verdict")(ordered):
         lines += style.wrap(said, "bold", hang=2)
-    most = {devices: max(rates) for devices, rates in _alone_rates(ordered).items()}
-    efficiencies = [r.throughput / rate if (rate := most[_devices(r)]) else 1.0 for r in ordered]
     unlike = len({result.samples for result in ordered}) > 1
     ways = not named or len({result.way for result in ordered}) > 1
     sure = all(result.confidence.is_exact for result in ordered)
-    priced = any(result.price_per_hour for result in ordered)
+    hours = [r.price_per_hour.words() if r.price_per_hour else "-" for r in ordered]
     rates = [rates_of(result) for result in ordered]
     unit = "tokens" if all(result.tokens for result in ordered) else step.sample
     of_samples = [result.price_per_million for result in ordered]
@@ -187,12 +179,9 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
         None if sure else Column(BAND_HEAD, [result.confidence.words for result in ordered], spare=1),
         Column(f"{step.sample}/s", [rate_words(r.throughput) for r in ordered], spare=0 if unlike else 3),
         *rate_columns(rates),
-        Column("efficiency", [percent(efficiency) for efficiency in efficiencies], spare=7),
         Column("exposed", [format_duration(result.exposed_s, 3) for result in ordered], spare=8),
         Column("bottleneck", [r.bottleneck.name if r.bottleneck else "-" for r in ordered], right=False, spare=9),
-        Column("an hour", [r.price_per_hour.words() if r.price_per_hour else "-" for r in ordered], spare=5)
-        if priced
-        else None,
+        Column("an hour", hours, spare=5) if {*hours} != {"-"} else None,
         Column(f"a million {unit}", prices) if any(price != "-" for price in prices) else None,
         memory_column(ordered),
         Column("bound by", [limit_words(result) for result in ordered], right=False, spare=2),
@@ -226,31 +215,6 @@ def rate_columns(found: Sequence[Rates]) -> list[Column]:
         Column("TFLOP/s/GPU", [tflops_words(rates) for rates in found], spare=5),
         Column("MFU", [percent(rates.mfu) for rates in found], spare=6),
     ]
-
-
-def _alone_rates(results: Sequence[TrainingResult]) -> dict[str, list[float]]:
-    """Return by machine and devices what the devices achieve that each step alone, in samples per second.
-
-    Ways that share out the same samples differently are compared with the highest of these rates.
-    """
-    found: dict[str, list[float]] = {}
-    for result in results:
-        found.setdefault(_devices(result), []).append(result.alone_rate)
-    return found
-
-
-def _devices(result: TrainingResult) -> str:
-    return f"{result.machine}, {device_words(result)}"
-
-
-def _baseline_words(results: Sequence[TrainingResult]) -> list[str]:
-    """Return the baseline of efficiencies in words, if devices that step alone would do it with different batches."""
-    alone = _alone_rates(results)
-    if all(max(rates) - min(rates) < _SAME * max(rates) for rates in alone.values()):
-        return []
-    unit = results[0].step.sample
-    rate = f" ({rate_words(max(max(rates) for rates in alone.values()))} {unit}/s in all)" if len(alone) == 1 else ""
-    return [f"efficiency against the fastest devices that each step alone{rate}"]
 
 
 def _batch_words(results: Sequence[TrainingResult]) -> str:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import isfinite
+from typing import TYPE_CHECKING
 
 from simulator.results.columns import percent, rate_words, three_digits
 from simulator.results.confidence import BAND_HEAD
-from simulator.results.input import InputRun
 from simulator.results.rates import rates_of, tflops_words
 from simulator.results.step_confidence import UNSURE, fits_by_band, memory_band, memory_band_words, step_confidence
 from simulator.results.step_view import INPUT_WORDS, MODE_WORDS, TIGHT, has_baseline, limit_words, link_kind
 from simulator.results.training_run import TrainingRun
 from simulator.step.memory import MemoryNeed
 from simulator.units import format_capacity, format_duration, format_size
+
+if TYPE_CHECKING:
+    from simulator.results.input import InputRun
 
 
 def answer_lines(result: TrainingRun) -> list[str]:
@@ -54,8 +57,9 @@ def trained_words(result: TrainingRun) -> str:
 
 
 def count_words(number: float) -> str:
-    """Return *number* with a letter for thousands, millions or billions: 25.6 M."""
-    scale, letter = next(((s, x) for s, x in ((1e9, " B"), (1e6, " M"), (1e3, " k")) if number >= s), (1.0, ""))
+    """Return *number* with a letter for thousands to trillions: 25.6 M."""
+    scales = (1e12, " T"), (1e9, " B"), (1e6, " M"), (1e3, " k")
+    scale, letter = next(((s, x) for s, x in scales if number >= s), (1.0, ""))
     return f"{number / scale:.{3 if scale > 1 else 9}g}{letter}"
 
 

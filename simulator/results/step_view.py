@@ -76,13 +76,6 @@ def step_view(result: TrainingRun) -> Iterator[Fact]:
         yield Fact("price", f"for a million {step.sample}", price.words())
     if result.epoch_steps:
         yield Fact("epoch", counted(result.epoch_steps, "step"), format_duration(result.epoch_s))
-    if several and has_baseline(result):
-        words = f"efficiency {percent(result.scaling_efficiency)}"
-        alike = len({device.part for device in result.memory}) == 1
-        yield Fact("one alone" if alike else "each alone", words, format_duration(result.alone_s), detail=True)
-    if result.strategy:
-        of = f"of {format_duration(result.exchanging_s)} of communication"
-        yield Fact("exposed", of, format_duration(result.exposed_s), detail=True)
     if result.bubble_s:
         yield Fact("bubble", "for other pipeline stages", format_duration(result.bubble_s))
     if len(step.parts_s) > 1:

@@ -14,6 +14,7 @@ from simulator.records import dataclass, replace
 from simulator.results import SCHEMA_VERSION, Fact, html_of, plain, taken
 from simulator.results.changed import ChangeEffect, change_fact, changed_entry, said, unlike
 from simulator.results.confidence import Confidence
+from simulator.results.headline import answer_lines
 from simulator.results.rates import rates_of
 from simulator.results.result import best_of
 from simulator.results.step_confidence import Trust, fits_by_band, memory_band, step_confidence, step_trust
@@ -59,7 +60,8 @@ class TrainingResult(TrainingRun):
         what = f"{self.step.workload}, {self.samples} {self.step.sample} a step"
         machine = Fact("machine", f"{self.machine}, {device_words(self)}")
         head = machine, *change_fact(self.changed), Fact("network", what), Fact("strategy", self.way)
-        return html_of([*head, *step_view(self), Fact("trust", self.confidence.why or "not measured")])
+        answers = (Fact("answer", said) for said in answer_lines(self))
+        return html_of([*head, *answers, *step_view(self), Fact("trust", self.confidence.why or "not measured")])
 
     @cached_property
     def confidence(self) -> Confidence:
