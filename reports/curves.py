@@ -1,8 +1,4 @@
-"""Figures of curves: a single operation over sizes, a log that is checked, and how a step scales over devices.
-
-The log has measured points, the expected curve of bus bandwidth with its band, and the explanation that fits best.
-Beside them, a scenario's answers as bars beside their expected values, and a program's streams over time.
-"""
+"""Figures over sizes, of a checked log, of how a step scales, of a scenario's answers, and of a program's streams."""
 
 from __future__ import annotations
 

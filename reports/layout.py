@@ -1,9 +1,4 @@
-"""Positions of the symbols in a drawing of a machine.
-
-Rows from the top: the network's switches by level, NICs, CPUs, PCIe switches, GPUs, NVSwitches.  GPUs are in the order
-of the PCIe tree, with gaps between sockets, so that no lines of the tree cross; links between two devices of one row
-are arcs.  Coordinates are in units of the distance between two GPUs.
-"""
+"""Positions of the symbols in a drawing of a machine, in rows of the PCIe tree's order, lines not crossed."""
 
 from __future__ import annotations
 

@@ -38,18 +38,14 @@ Block = str | PlainTable | Drawing
 
 
 class Page(NamedTuple):
-    """What a page shows: the answer's ``blocks``, the title first, with the ``command`` that asks again.
+    """What a page shows; ``result`` is that whose machine is drawn."""
 
-    ``result`` is that whose machine is drawn, ``trace`` its timeline, ``figure`` the answer's as SVG, each if there is
-    one; ``sources`` has (part, figure, value, source) of each figure of the machine.
-    """
-
-    blocks: Sequence[Block]
-    command: str
+    blocks: Sequence[Block]  # the answer's, the title first
+    command: str  # that asks again
     result: Any = None
-    trace: str = ""
-    figure: bytes = b""
-    sources: Sequence[tuple[str, str, str, str]] = ()
+    trace: str = ""  # the timeline
+    figure: bytes = b""  # the answer's as SVG
+    sources: Sequence[tuple[str, str, str, str]] = ()  # (part, figure, value, source) of each figure of the machine
 
 
 def page_of(page: Page) -> str:

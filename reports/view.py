@@ -1,9 +1,4 @@
-"""The part of a machine that a figure shows: symbols and the links between them.
-
-A cluster of more than two nodes is shown as one node, a small one with several switches as a whole, and a node with
-many GPUs by some of them.  NVSwitches that join the same GPUs share a symbol, as do many NICs on one switch.  ``note``
-says what is left out.
-"""
+"""The part of a machine that a figure shows, a node of a large cluster, say: symbols, links, and what is left out."""
 
 from __future__ import annotations
 

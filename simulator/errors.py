@@ -48,13 +48,7 @@ def nearest(
     aliases: Mapping[str, str] | None = None,
     first: Collection[str] = (),
 ) -> str:
-    """Return a hint at the right word in place of *found*.
-
-    That is ``did you mean 'x'?`` if a name is similar, or up to three names that contain all words of *found* in
-    themselves or in their description in *words*; otherwise the allowed names (at most *listed*), or an empty string if
-    there are none.  Where a key of *aliases* is similar, the hint is the name that it stands for, which lists show.
-    Lists begin with the names in *first*.
-    """
+    """Return a hint at the right word: a similar one (or what it is an alias of), up to three by *words*, or a list."""
     names = sorted(dict.fromkeys(allowed))  # fast if already sorted
     if aliases:
         hint = nearest(found, [*names, *aliases], 0, words)

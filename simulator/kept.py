@@ -13,11 +13,7 @@ T = TypeVar("T")
 
 
 class Kept:
-    """Results by key, each found on first use; InputErrors are kept too, and raised anew.
-
-    Of more than *most* results, the last *most* that were used stay and up to as many older ones: when *most* have been
-    used, they become the older ones, and the previous older ones are dropped.  So no access has to reorder them.
-    """
+    """Results, and InputErrors, by key, found on first use; the last *most* used stay, and up to as many older ones."""
 
     def __init__(self, most: float = inf) -> None:
         self._most = most

@@ -46,13 +46,7 @@ class Places:
         self._made = Kept()
 
     def find(self, name: str | None = None, *, threads: int | None = None, library: CpuLibrary = "onednn") -> Place:
-        """Return the place called *name*; by default the machine's first GPU, or its CPUs if it has none.
-
-        ``cpu`` means all sockets of the first node together, ``cpu0`` one socket, and a part's name the first device
-        with it.  *threads* are those of a CPU, by default one per core; *library* provides its kernels.
-
-        Raises InputError if there is no such device, or if it cannot compute or lacks a figure.
-        """
+        """Return the place *name* (``cpu``: all sockets; ``cpu0``; a part), by default the first GPU; or InputError."""
         nodes = _nodes(self.machine, name)
         part, shown = nodes[0].part, nodes[0].part_name or nodes[0].name
         if isinstance(part, CpuPart):

@@ -1,10 +1,4 @@
-"""Dataclasses that a process makes quickly: :func:`dataclass`, to be used as that of the standard library.
-
-``dataclasses.dataclass`` compiles up to six methods of a class as it is made.  For the 200 classes of a training step
-that was a fifth of the process, although a step makes objects of half of them and compares few.  Here a method is made
-when it is first looked up, from what another class of as many fields had compiled.  What classes
-do is the same (``tests/property/test_records.py``), except that a frozen object is made in half the time.
-"""
+""":func:`dataclass`, as the standard library's, with methods made when first looked up, to start fast."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""How errors name a field of a question: each door spells it as its users write it.
-
-A message holds ``mention("bucket_bytes", 0)``.  The command line shows it as ``--overlap 0``, Python as ``overlap=0``,
-and whoever made the question itself as ``bucket_bytes=0``.
-"""
+"""How errors name a field of a question: each door spells ``mention("bucket_bytes", 0)`` as its users write it."""
 
 from __future__ import annotations
 

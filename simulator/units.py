@@ -1,9 +1,4 @@
-"""Quantities as text with units, and as SI floats inside.
-
-A quantity is a number, at most one space, and a unit from a fixed table.  ``K M G T`` are powers of 1000, ``Ki Mi Gi
-Ti`` powers of 1024.  ``B`` is a byte and ``bit`` a bit; ``b`` is refused because it is ambiguous, and so are bare
-numbers.  Numbers are parsed as decimals, so that ``5 us`` is exactly the float ``5e-06``.
-"""
+"""Quantities as text with units, exact as decimals (``K`` is 1000, ``Ki`` 1024), and as SI floats inside."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Files that users name, opened safely: whatever a path leads to, the answer comes at once.
-
-Folders, devices, sockets and named pipes are refused before they are opened: a named pipe waits for its writer, and a
-device may have no end.  The pipes that a shell makes (``<(command)``, ``/dev/stdin``) are read.
-"""
+"""Files that users name, opened safely: folders, devices and named pipes are refused before they are opened."""
 
 from __future__ import annotations
 

@@ -29,15 +29,7 @@ _MATTERS = 0.03  # of the kernels' time: a clock that costs less is not told
 
 
 def advised(context: Context, question: StepQuestion, samples: SamplesOption = "batch") -> TrainingResult:
-    """Return the result of *question* with faster ``alternatives``, and ``remedies`` if it does not fit in memory.
-
-    Changes cut the samples by the option *samples*: those of a device, or of a micro-batch of a step of fixed size.
-
-    Raises
-    ------
-    InputError, Unsuitable
-        As :meth:`Context.step`.
-    """
+    """Return *result* with faster ``alternatives``, and ``remedies`` if it does not fit; *samples* says what is cut."""
     result = context.step(question)
     if result.input is not None:
         from simulator.api.input import with_input_cures

@@ -206,12 +206,7 @@ def faster(
     ways: Iterable[tuple[str, Context, StepQuestion]],
     least_gain: float = WORTH_SAYING,
 ) -> tuple[Alternative, ...]:
-    """Return the *ways* that are faster by *least_gain* than *question*, which takes *step_time_s*, the best first.
-
-    A way is told in words, as a question to a context.  One that does not go with the step, or that the device lacks
-    figures for, is left out; one that does not fit in memory is marked so.  Larger batches are compared at equal
-    numbers of samples.
-    """
+    """Return the *ways* faster by *least_gain* than *question* at equal samples, best first; some do not fit."""
     found: list[Alternative] = []
     own = question.programs * question.batch * question.micro_batches  # samples of a device in a step
     for words, context, asked in ways:
@@ -287,12 +282,7 @@ def need_on(
 
 
 def least_step_s(context: Context, question: StepQuestion) -> float:
-    """Return a lower bound of the step time of *question*, in seconds; raises InputError where it cannot be divided.
-
-    The slowest device runs the kernels of all micro-batches one after the other, each for at least its time alone, and
-    its host launches them one after the other.  The bound is 0 for pipelines, unlike devices, and processes that share
-    a device or feed several.
-    """
+    """Return a lower bound of *question*'s step time (0 for pipelines, unlike devices, shared ones), or InputError."""
     devices, count = _devices(context, question)
     shared = question.one_process or question.programs > 1 or question.divided
     if question.layout.pp > 1 or len(devices) > 1 or shared:

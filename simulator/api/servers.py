@@ -63,12 +63,7 @@ def _steady(shared: SharedStep, teams: list[NodeTeam], servers: tuple[int, ...],
 
 
 def _best(shared: SharedStep, teams: list[NodeTeam], servers: tuple[int, ...]) -> _Ran:
-    """Return a run of enough steps that they repeat at its end, if possible.
-
-    Nodes that do not wait for each other in every step may share links and servers in several ways for ever.  They are
-    run from two starts, all at once and evenly spread over a step; those that are simulated as one also in step, which
-    a bound on staleness lets them be.  The fastest run counts, as links and servers are ideal.
-    """
+    """Return a run of steps until they repeat; of two starts, or three, the fastest counts, as servers are ideal."""
     found = [_steady(shared, teams, servers)]
     late = shared.question.staleness
     if late != 0 and len(teams) > 1:

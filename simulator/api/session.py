@@ -196,12 +196,7 @@ class Session(Context):
         return strategy_of(name or question.strategy, question.software, **more)
 
     def step(self, question: StepQuestion, *, fold: bool = True) -> TrainingResult:
-        """Return the result of a step on one or several devices; raises InputError or Unsuitable.
-
-        *fold*: equal ranks, and micro-batches that repeat, are simulated once.  The result is the same either way, with
-        two exceptions, which ``notes`` of the result name.  Of equal ranks that exchanges load in more than 32 ways,
-        those with the nearest loads are simulated as one.  And too many nodes with parameter servers are kept in step.
-        """
+        """Return a step's result; *fold*: equal ranks and micro-batches are simulated once.  Raises InputError."""
         from simulator.api.outcome import faults_of
 
         refuse_all(fault for fault, _ in faults_of(self, question))

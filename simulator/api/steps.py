@@ -233,11 +233,7 @@ def executed(
 
 
 def run_divided(shared: SharedStep, build: Callable[[int], Network]) -> TrainingResult:
-    """Return the step in which the GPUs of *shared*, and CPUs that help, share ``batch`` samples per GPU and some more.
-
-    *build* makes the network of so many samples, which are divided so that all devices finish at the same time, each
-    computing alone.  Raises Unsuitable or InputError.
-    """
+    """Return the step in which GPUs and helping CPUs share the samples so that all end at once; or Unsuitable."""
     places, machine, group = shared.places, shared.machine, shared.group
     if not shared.layout.has_replicas:
         raise Unsuitable(f"a batch is divided over whole replicas; {shared.question.layout.words} has none")

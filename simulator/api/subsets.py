@@ -23,12 +23,7 @@ _MOST_STEPS = 3  # simulated in full, chosen by their exchange alone
 
 
 class Symmetry:
-    """The sets of GPUs of a machine, one for each class of equivalent sets.
-
-    Two sets are equivalent if colour refinement (Weisfeiler and Leman, 1968) cannot distinguish the machine with one
-    set marked from the machine with the other.  Sets that a symmetry of the machine maps to each other are always
-    equivalent.
-    """
+    """The sets of GPUs of a machine, one for each class that colour refinement cannot tell apart."""
 
     def __init__(self, machine: Machine) -> None:
         self._gpus = machine.gpus

@@ -1,10 +1,4 @@
-"""Machines as faults and settings leave them: copies of a topology, to compare a slow measurement with.
-
-In each faulty one, a thing is missing, slower or disabled (:func:`faulty_machines`).  Settings of NCCL change the
-algorithm, the protocol, the adapters, copies between GPUs: :func:`applied` gives a question of an exchange those of a
-log; steps follow :func:`choices`, and :func:`passed_over` names others that may change them.  Meanings are those of
-NVIDIA's *NCCL documentation, Environment Variables*; ``settings.yaml`` has the names and values.
-"""
+"""Machines as faults (:func:`faulty_machines`) and settings of NCCL (:func:`applied`, ``settings.yaml``) leave them."""
 
 from __future__ import annotations
 

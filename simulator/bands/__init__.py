@@ -22,11 +22,7 @@ FORMATS = {"fp32": "fp32", "tf32": "tf32", "fp16": "half", "bf16": "half", "fp8"
 
 
 def kernel_chain(kernel: str, bound: str, precision: str) -> Chain:
-    """Return the classes of a kernel of class *kernel*, limited by *bound*.
-
-    *precision*: the format of the operands, if the kernel's time depends on it, as that of products; else "".  Behind
-    the classes of its own kernel is that of all kernels with the same limit and a format as wide.
-    """
+    """Return the classes of a kernel of class *kernel* and *precision*, limited by *bound*; last, all so limited."""
     wide = f"kernel {kernel} {bound}", f"kernel {kernel}"
     if not precision:
         return *wide, f"kernel plain {bound}", "kernel"
@@ -37,11 +33,7 @@ def kernel_chain(kernel: str, bound: str, precision: str) -> Chain:
 
 
 def collective_chain(collective: str, size_bytes: float, network: str, n_nodes: int = 1) -> Chain:
-    """Return the classes of a collective of *size_bytes* over *network*, one of ``INSIDE`` or ``BETWEEN`` *n_nodes*.
-
-    An empty *network* is one that no class names.  Below 1 MiB over it, or over Ethernet, there is no class: of three
-    sources, one took 2 to 13 times the predicted time, and a band that holds it says nothing.
-    """
+    """Return the classes of a collective over *network* *n_nodes*; none where sources differ too much."""
     size = "small" if size_bytes < LARGE_BYTES else "middle" if size_bytes < FULL_BYTES else "full"
     wide = "small" if size == "small" else "large"
     where = "node" if network in INSIDE else "nodes"
@@ -65,11 +57,7 @@ def exchange_chain(*, several_nodes: bool) -> Chain:
 
 
 def step_chain(processor: str, family: str | None, form: str | None, ranks: str, *, trains: bool = True) -> Chain:
-    """Return the classes of a step on a *processor*, for a network of *family* with matrix products in *form*.
-
-    *ranks*: ``one`` device; ``several`` that exchange data; or ``divided``, if they divide the network.  Not *trains*:
-    a pass alone, forward, backward or of inference, which has no optimiser and less of the host.
-    """
+    """Return the classes of a step on a *processor*, of *family* in *form* on *ranks*; not *trains*: a pass alone."""
     head, of = f"step {processor}", family or "other"
     wide = f"{head} {ranks}", head
     kind = head if trains else f"pass {processor}"
@@ -85,64 +73,41 @@ def host_chain(kind: str, what: str, size_bytes: float | None = None) -> Chain:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Errors of a class, as log(measured / predicted), from ``rows`` of ``sources`` on ``places``, devices or machines.
-
-    80 % of the errors lie between ``low`` and ``high``.  ``shared`` is the fraction of the variance that is between
-    places.
-
-    Five factors widen or narrow the 80 % interval: ``seen`` for a left-out source on a place that other sources cover,
-    ``unseen`` for a left-out place, ``outside`` for a left-out generation, ``strange`` for a left-out network, and
-    ``calibrated`` after calibration, whose neighbours explain the share ``near`` of the variance of the rows behind it.
-
-    ``of_parts`` (steps only) are the half-widths, down and up, that kernels and exchanges explain.  ``ways`` is the
-    half-width of the differences between rows of one machine that do the same in different ways; ``machines`` of those
-    between machines that do the same.  Either is None if there are too few rows.
-    """
+    """Errors of a class, log(measured / predicted), and factors on the 80 % interval; None: too few rows."""
 
     name: str
-    rows: int
-    places: int
-    low: float
+    rows: int  # of ``sources``
+    places: int  # devices or machines
+    low: float  # to ``high``: 80 % of the errors
     middle: float
     high: float
-    shared: float
-    unseen: float
-    outside: float
-    seen: float = 1.0
-    strange: float = 1.0
-    calibrated: float = 1.0
+    shared: float  # fraction of the variance that is between places
+    unseen: float  # factor for a left-out place
+    outside: float  # for a left-out generation
+    seen: float = 1.0  # for a left-out source on a place that others cover
+    strange: float = 1.0  # for a left-out network
+    calibrated: float = 1.0  # after calibration, whose neighbours explain the share ``near`` of the rows' variance
     near: float = 0.0
-    of_parts: tuple[float, float] | None = None
-    ways: float | None = None
-    machines: float | None = None
+    of_parts: tuple[float, float] | None = None  # of steps: half-widths, down and up, of kernels and exchanges
+    ways: float | None = None  # half-width between rows of one machine that do the same in different ways
+    machines: float | None = None  # of those between machines that do the same
     sources: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCoverage:
-    """The coverage of the measured rows.
+    """The coverage of the measured rows."""
 
-    ``devices``, ``generations``: formats of operators or steps, by part or by generation.
-    ``machines``: machines with measured collectives.
-    ``collectives``: the largest number of ranks, by collective and ``node`` or ``nodes``.
-    ``linked``: generations of GPUs with measured collectives.
-    ``gpus``: the largest number of GPUs in a step, by ``several`` or ``divided``.
-    ``networks``: networks of steps.
-    ``kernels``: classes of kernels that these steps run.
-    ``exchanging``: generations of GPUs that exchange in as many of these steps as a class needs rows.
-    ``hosts``: places, by kind of a host's answer.
-    """
-
-    devices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    generations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    machines: tuple[str, ...] = ()
-    collectives: Mapping[str, int] = field(default_factory=dict)
-    linked: tuple[str, ...] = ()
-    gpus: Mapping[str, int] = field(default_factory=dict)
-    networks: tuple[str, ...] = ()
-    kernels: tuple[str, ...] = ()
-    exchanging: tuple[str, ...] = ()
-    hosts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    devices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # formats of operators or steps, by part
+    generations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # and by generation
+    machines: tuple[str, ...] = ()  # with measured collectives
+    collectives: Mapping[str, int] = field(default_factory=dict)  # most ranks, by collective and ``node`` or ``nodes``
+    linked: tuple[str, ...] = ()  # generations of GPUs with measured collectives
+    gpus: Mapping[str, int] = field(default_factory=dict)  # largest number in a step, by ``several`` or ``divided``
+    networks: tuple[str, ...] = ()  # of steps
+    kernels: tuple[str, ...] = ()  # classes that these steps run
+    exchanging: tuple[str, ...] = ()  # generations of GPUs that do in as many of these steps as a class needs rows
+    hosts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # places, by kind of a host's answer
 
 
 @dataclass(frozen=True, slots=True)

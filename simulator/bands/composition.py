@@ -44,30 +44,21 @@ def band_of(time_s: float, low: float, high: float) -> Band:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerFacts:
-    """The properties of an answer that determine its distance from the evidence.
-
-    ``place`` is the computing part, a collective's machine, or the place of a host's answer.  ``generation`` is that of
-    the GPUs, or ``cpu``.  ``form`` is the format of matrix products.  ``what`` is the collective, or the kind of a
-    host's answer.  ``network`` is a step's network.  ``ranks`` is the number of participants; ``way`` is ``one``,
-    ``several`` or ``divided`` for steps, and ``node`` or ``nodes`` for collectives.  ``unmeasured`` describes in words
-    an aspect of which too few rows were measured for a class of errors.  ``kernels`` are the classes of its kernels,
-    ``exchange`` the exchanges of a step, as one collective: what lies outside in a part does so in the whole.
-    ``changed``: the question changes the machine, so that rows of it are rows of another one.
-    """
+    """The properties of an answer that determine its distance from the evidence."""
 
     kind: Kind
-    place: str
-    generation: str = ""
-    form: str = ""
-    what: str = ""
-    network: str = ""
-    way: str = ""
+    place: str  # the computing part, a collective's machine, or that of a host's answer
+    generation: str = ""  # of the GPUs, or ``cpu``
+    form: str = ""  # of matrix products
+    what: str = ""  # the collective, or the kind of a host's answer
+    network: str = ""  # of a step
+    way: str = ""  # ``one``, ``several`` or ``divided`` for steps, ``node`` or ``nodes`` for collectives
     ranks: int = 1
     calibrated: bool = False
-    unmeasured: str = ""
-    kernels: tuple[str, ...] = ()
-    exchange: AnswerFacts | None = None
-    changed: bool = False
+    unmeasured: str = ""  # in words, of what too few rows were measured
+    kernels: tuple[str, ...] = ()  # their classes
+    exchange: AnswerFacts | None = None  # those of a step: what lies outside in a part does so in the whole
+    changed: bool = False  # the question changes the machine, so that its rows are another's
 
     @property
     def scale(self) -> str:
@@ -158,19 +149,14 @@ class Composition:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The error of an answer: the ends and middle of log(measured / predicted).
-
-    ``ways`` and ``machines`` are half-widths of the error that does not cancel in comparisons: with another answer for
-    the same task on the same machine, and with an answer for another machine.  ``widest`` is the class that contributes
-    most to the width.
-    """
+    """The error of an answer: the ends and middle of log(measured / predicted)."""
 
     low: float
     middle: float
     high: float
-    ways: float
-    machines: float
-    widest: Spread
+    ways: float  # half-width of what errs in comparisons with the same task on the same machine
+    machines: float  # and with an answer for another machine
+    widest: Spread  # the class that adds most to the width
 
 
 def class_shares(times_s: Iterable[tuple[Chain, Hashable, float, float]], whole_s: float) -> tuple[ClassShare, ...]:
@@ -226,11 +212,7 @@ def _beyond(whole: float, part: float) -> float:
 
 
 def _nearer(spread: Spread, known: float) -> float:
-    """Return the width of a calibrated part, of whose variance its neighbours explain *known*, relative to its class.
-
-    The kriging variance is what they leave, 1 - known (Cressie, *Statistics for Spatial Data*, 1993, section 3.2).  The
-    rows behind ``calibrated`` had ``near`` of theirs explained.  Neighbours never widen beyond no calibration.
-    """
+    """Return a calibrated part's relative width, with *known* explained (Cressie, Statistics for Spatial Data, 3.2)."""
     width = spread.calibrated * math.sqrt((1.0 - known) / max(_LEAST_LEFT, 1.0 - spread.near))
     return max(_LEAST_WIDTH * spread.calibrated, min(1.0, width))
 

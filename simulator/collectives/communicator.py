@@ -1,9 +1,4 @@
-"""A group of ranks on a machine, with a cache of its routes, rings and trees: :class:`Communicator`.
-
-Roles of equal machines in rings and trees are in :class:`Equal`, what a strategy plans in :class:`Request`.  Groups
-that run one at once within a larger plan are :class:`ConcurrentGroups`; a part of a collective is
-:class:`FragmentLoads`; and what it loads on the GPUs that compute meanwhile, :class:`GpuLoads`.
-"""
+"""Groups of ranks on a machine (:class:`Communicator`), what they ask, and groups that run one at once in a plan."""
 
 from __future__ import annotations
 
@@ -85,13 +80,7 @@ class Communicator(Kept):
 
 
 class Equal:
-    """Equal machines with equal ranks, grouped by role; one machine stands for all with the same role.
-
-    In rings, all machines have the same role: ``within`` is the way inside each, and ``onward`` the way to the next.
-    In a double binary tree, the role of a machine is its number of neighbours: ``inside`` has a way for each role,
-    ``between`` one for each pair of roles that are joined.  In a direct exchange, flows go ``inside_each`` machine and
-    ``between_any`` two.
-    """
+    """Equal machines, one for all of its role: one role in rings, of neighbours in trees, one in direct exchange."""
 
     def __init__(self, machine: Machine, hosts: Sequence[int]) -> None:
         from simulator.collectives.binary_tree import two_trees
@@ -145,19 +134,14 @@ class Unsuitable(Exception):  # noqa: N818  an answer, not an error
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A collective of a group of ranks, to be planned.
-
-    ``root`` is a rank.  ``size_bytes`` is nccl-tests' size (see :mod:`simulator.workload`).  ``pairs`` are
-    the (source, target) ranks of a send-recv; if empty, each rank sends to the next.  ``gpus_per_process`` is the
-    number of GPUs for which one host thread launches kernels.
-    """
+    """A collective of a group of ranks, to be planned."""
 
     group: Communicator
     collective: Collective
-    size_bytes: float
-    root: int = 0
-    pairs: tuple[tuple[int, int], ...] = ()
-    gpus_per_process: int = 1
+    size_bytes: float  # nccl-tests' (see :mod:`simulator.workload`)
+    root: int = 0  # a rank
+    pairs: tuple[tuple[int, int], ...] = ()  # (source, target) ranks of a send-recv; if none, each to the next
+    gpus_per_process: int = 1  # for which one host thread launches kernels
 
     @property
     def machine(self) -> Machine:

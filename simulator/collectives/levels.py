@@ -157,12 +157,7 @@ def worker_cpu(router: Router, gpu: int) -> int:
 def place_servers(
     machine: Machine, cpus: Sequence[int], count: int | None, places: tuple[str, ...] = ()
 ) -> tuple[int, ...]:
-    """Return the node of each of *count* servers, always a CPU; by default one at each place.
-
-    *places* are names of CPUs, ``own`` (the first CPU of each machine without GPUs) or ``workers`` (*cpus*, those of
-    working nodes); by default ``own`` if there are such machines.  Raises Unsuitable for too few, too many or unknown
-    places.
-    """
+    """Return the CPU of each of *count* servers, at *places* by name, ``own`` or ``workers``; or raise Unsuitable."""
     working = {machine.nodes[gpu].host for gpu in machine.gpus}
     idle = [node for node in machine.nodes if node.kind == "cpu" and node.host not in working]
     own = [next(cpus_of).index for _, cpus_of in groupby(idle, key=lambda node: node.host)]

@@ -58,12 +58,7 @@ def lower(
     route: Callable[[int, int], Route] | None = None,
     region: Callable[[int], Region] | None = None,
 ) -> int:
-    """Add the tasks of *schedule*, which cuts *size_bytes*, to *builder*; return the number of the last task.
-
-    *nodes* are those of its ranks and helpers, *route* joins two nodes, and *region* is the part of the request's
-    buffer that a chunk holds; by default the request's, the transport rules', and equal parts.  Consecutive rounds of
-    equal bytes and routes become one task.  Raises ValueError for a repeated round with local work.
-    """
+    """Add *schedule*, which cuts *size_bytes*, to *builder*, equal rounds as one; return the last task."""
     where = request.ranks if nodes is None else nodes
     find = route or request.router.route
     chunk_bytes = size_bytes / schedule.n_chunks
@@ -174,19 +169,7 @@ _MAX_SEARCHED = 16  # the most GPUs of a node for which the best ring is searche
 
 
 def alpha_beta_ring_s(group: Communicator, collective: Collective, size_bytes: float) -> float:
-    """Return the time of one ring over the ranks of *group* by the alpha-beta model, in seconds.
-
-    With n ranks, S bytes (nccl-tests' size), alpha = ``ALPHA_S`` = 2 us, and B the bandwidth of the ring:
-
-    * all-reduce: 2 (n-1) (alpha + S / (n B));
-    * all-gather, reduce-scatter, all-to-all: (n-1) (alpha + S / (n B));
-    * broadcast, reduce (pipelined): (n-1) alpha + S / B;
-    * send-recv: alpha + S / B.
-
-    B is the nominal (data sheet) rate of the slowest route between neighbours in the best single ring: within a node,
-    the order of GPUs that maximises this rate; between nodes, the best pair of GPUs of two neighbouring nodes.  Groups
-    that communicate at the same time are ignored.
-    """
+    """Return the seconds of one ring over *group* by the alpha-beta model, at the slowest data-sheet rate."""
     n = group.n_ranks
     bandwidth_Bps = group.once("alpha-beta ring", lambda: _ring_bandwidth(group))
     if collective == "all-reduce":

@@ -1,9 +1,4 @@
-"""Strategies by name: the built-in ones, and those registered by installed packages.
-
-A package registers a strategy with an entry point in the group ``topocast.strategies``.  The entry point's object is a
-:class:`~simulator.collectives.communicator.Strategy`, or a function without arguments that returns one.  Built-in
-strategies are listed in the same form and imported on first use.
-"""
+"""Strategies by name: built-in ones, and those of packages' entry points ``topocast.strategies``."""
 
 from __future__ import annotations
 

@@ -33,12 +33,7 @@ def subset(
 
 
 def embed_order(request: Request, name: str, make: Callable[[int], Schedule], *, pipelined: bool) -> list[int]:
-    """Return all ranks, machine by machine, ordered so that ranks that exchange data are close together.
-
-    Within a machine, pairs of its best ring's order are swapped as long as this speeds up the schedule ``make(n)`` (up
-    to 16 ranks, if routes differ); rounds that are *pipelined* overlap.  A root comes first.  Each *name* has its order
-    once.
-    """
+    """Return all ranks, by machine, those that exchange close together, the root first; found once for each *name*."""
 
     def find() -> list[int]:
         found, root = rings_by_host(request), request.root if request.collective in ("broadcast", "reduce") else None
@@ -147,13 +142,7 @@ def add_rings(
     blocks: Callable[[int], Region] | None = None,
     one_way: bool = True,
 ) -> list[int]:
-    """Add the request's collective over *rings* that run at once, ``ring<i>``; return the last task of each.
-
-    Broadcast and reduce are cut into *n_chunks* on each ring, by default as the alpha-beta model finds best.  Bytes are
-    split in proportion to the rings' bandwidths, so rings with equal numbers of chunks stay in step.  *blocks*: the
-    part of the buffer that each rank of a sharded collective starts or ends with, of which each ring carries its
-    fraction. *one_way*: all rings pass through the machines in the same order.
-    """
+    """Add the collective over *rings* at once, bytes by their rates; return the last tasks.  *blocks*: shards."""
     say_ended(builder.notes, [ring.whole for ring in rings])
     total_Bps = sum(ring.bandwidth_Bps for ring in rings)
     if n_chunks is None:
@@ -233,11 +222,7 @@ def _lowered(
 
 
 def _write(builder: PlanBuilder, request: Request, *, directions: Literal[1, 2] = 1, single: bool = False) -> None:
-    """Add the chunks that travel around the rings found in the link graph, or around the fastest alone (*single*).
-
-    *directions*: 2 with half of the bytes each way.  All-to-all is pairwise and send-recv is direct; neither uses
-    rings.  Raises Unsuitable beyond 16,384 ranks (8,192 in both directions), and beyond 256 ranks for all-to-all.
-    """
+    """Add the chunks that travel around the rings found (*single*: the fastest) in *directions*; or Unsuitable."""
     n = request.n_ranks
     if request.collective in ("send-recv", "all-to-all"):
         if request.collective == "all-to-all":

@@ -188,11 +188,7 @@ def _direct(request: Request) -> schedules.Schedule:
 
 
 def _write(builder: PlanBuilder, request: Request) -> None:
-    """Add the sends of every rank to every other rank, all at once, each of which adds up its own shard.
-
-    On more than 64 ranks of equal machines, and on more than 256 with few sets of twins, few flows represent all,
-    unless the collective has a root.  Otherwise raises Unsuitable beyond 256 ranks, except for send-recv.
-    """
+    """Add the sends of every rank to every other, all at once, of few flows for many equal ranks; or Unsuitable."""
     n, size = request.n_ranks, request.size_bytes
     if request.collective in _WITHOUT_ROOT and n > _ONE_BY_ONE:
         equal = Equal.of(request.group)

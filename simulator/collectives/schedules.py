@@ -87,13 +87,7 @@ def pipelined(
 
 
 def ring_schedule(collective: Collective, n: int, n_chunks: int = 1, root: int = 0, *, naive: bool = False) -> Schedule:
-    """Return *collective* around a ring; a reduce-scatter leaves the sum of chunk i at rank i.
-
-    A broadcast passes *n_chunks* chunks along root + 1, root + 2, ...; in a reduce these add to the passing buffer, the
-    root last.  A *naive* all-reduce passes the whole buffer around twice, once to add and once to distribute.  It takes
-    2(n - 1)(L + S/B), which grows with n: the first of the two rings in Dive into Deep Learning, section 13.7 (ring
-    synchronization).
-    """
+    """Return *collective* around a ring, in *n_chunks* or *naive*; a reduce-scatter leaves chunk i at rank i."""
     if collective in ("broadcast", "reduce"):
         adds = collective == "reduce"
         along = [(root + adds + k) % n for k in range(n)]
@@ -109,13 +103,7 @@ def ring_schedule(collective: Collective, n: int, n_chunks: int = 1, root: int =
 
 
 def direct_schedule(collective: Collective, n: int, root: int = 0) -> Schedule:
-    """Return *collective*, in which each rank sends to each other one at once.
-
-    An all-reduce, a broadcast and a reduce take 2(n-1)/n S/B on a crossbar: a reduce-scatter (a scatter from the root)
-    followed by an all-gather (a gather on the root).  In a broadcast, the root already has all chunks and receives
-    nothing.  (Scatter and all-gather for long messages: Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005, section 4.2.)
-    In an all-to-all, the block from rank r to q is chunk r n + q of the n buffers.
-    """
+    """Return *collective*, in which each rank sends to each other at once; block r n + q goes from r to q."""
     pairs = [(r, q) for r in range(n) for q in range(n) if q != r]
     others = [r for r in range(n) if r != root]
     if collective == "all-to-all":
@@ -226,13 +214,7 @@ def _group(collective: Collective, n: int, *, whole: bool) -> _Group:
 
 
 def halving_doubling_schedule(collective: Collective, n: int, root: int = 0, *, whole: bool = False) -> Schedule:
-    """Return *collective* by halving and doubling, an all-reduce of *whole* buffers by recursive doubling.
-
-    An all-reduce is a reduce-scatter by halving and an all-gather by doubling (Rabenseifner's algorithm).  A broadcast
-    is a binomial scatter from *root* followed by the all-gather, a reduce the reduce-scatter followed by a binomial
-    gather on *root*; each takes 2 lg n L + 2(n-1)/n S/B if n is a power of two, and one more round of S otherwise.
-    After a reduce-scatter rank i holds chunk i, and in an all-gather it sends it.
-    """
+    """Return *collective* by halving and doubling, an all-reduce of *whole* buffers by recursive doubling."""
     group = _group(collective, n, whole=whole)
     if whole:
         pairs = [[(rank, group.members[j ^ far]) for j, rank in enumerate(group.members)] for far in group.distances]

@@ -58,12 +58,7 @@ def spelt_flag(name: str) -> str:
 
 
 class Arguments(dict[str, list[str]]):
-    """The words of ``--name value``, ``--name=value`` and ``--name`` by name; of repeated arguments, the last counts.
-
-    ``_`` in a name is equivalent to ``-``.  Reading methods record ``faults``, which are raised together; ``notes`` are
-    those of the whole line.  ``read`` collects the names that were asked for; ``others`` are the words before the first
-    name, and settings, ``file`` is the script's, and ``files`` those that it names.
-    """
+    """Words of ``--name value``, ``--name=value`` and ``--name`` by name (``_`` is ``-``); the last of each counts."""
 
     def __init__(
         self, words: Sequence[Word], file: str, files: Files | None = None, notes: list[str] | None = None
@@ -278,11 +273,7 @@ def is_timeless(name: str, of_launcher: bool = False) -> bool:
 
 
 def refuse_arguments(args: Arguments, launcher: Arguments, starter: str) -> None:
-    """Raise InputError with all faults, among them arguments without which a step is another one, and why.
-
-    What is written nearly as an argument on which a step depends is told alone, as other faults may follow from it.
-    Names of *launcher* count if it is *starter*.
-    """
+    """Raise InputError with all faults, an argument nearly known alone; *launcher*'s count if it is *starter*."""
     both = [args] if launcher is args else [args, launcher]
     known = frozenset(args.read | launcher.read | NOT_MODELLED.keys() | REFUSED.keys())
     misspelt = [

@@ -34,28 +34,22 @@ Refuse = Callable[[str, str], None]
 
 @dataclass(slots=True)
 class DeepSpeed:
-    """Settings of a file; None if a setting is missing or ``auto``.
+    """Settings of a file; None if a setting is missing or ``auto``."""
 
-    ``is_there``: DeepSpeed trains.  ``shards``: ranks that hold a full set (MiCS).  ``otherwise`` is the precision
-    unless arguments of the program name one.  ``overlap``: gradients go during the backward pass, in buckets of
-    ``bucket`` elements.  ``offload`` is on the host; parameters go ``round_robin`` over the ranks.  ``options`` are
-    further options of ``simulate``; with ``torch_adam``, a host updates by torch's Adam.
-    """
-
-    is_there: bool = False
+    is_there: bool = False  # DeepSpeed trains
     zero: int | None = None
     batch: int | None = None
     micro_batch: int | None = None
     micro_batches: int | None = None
     precision: str | None = None
-    otherwise: str | None = None
-    shards: int | None = None
-    overlap: bool = False
-    bucket: int = _BUCKET
-    offload: Offload = "none"
-    round_robin: bool = False
-    torch_adam: bool = False
-    options: dict[str, str | bool] = field(default_factory=dict)
+    otherwise: str | None = None  # the precision unless arguments of the program name one
+    shards: int | None = None  # ranks that hold a full set (MiCS)
+    overlap: bool = False  # gradients go during the backward pass
+    bucket: int = _BUCKET  # elements
+    offload: Offload = "none"  # on the host
+    round_robin: bool = False  # parameters go so over the ranks
+    torch_adam: bool = False  # a host updates by torch's Adam
+    options: dict[str, str | bool] = field(default_factory=dict)  # more of ``simulate``
     notes: list[str] = field(default_factory=list)
 
 

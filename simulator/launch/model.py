@@ -1,7 +1,4 @@
-"""The network that a launch line names (``--arch resnet50``), or that Megatron-LM's arguments describe.
-
-The latter is a network of the zoo with changed sizes.
-"""
+"""The network that a launch line names, or that Megatron-LM's arguments describe: the zoo's with changed sizes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The processes that a launcher (torchrun, deepspeed, srun, mpirun; ``#SBATCH`` lines), or the program, starts.
-
-How they divide the step, and what they exchange, are values of ``--parallel`` and ``--overlap``.
-All that a line and its variables say, as options of ``simulate``: :class:`LaunchLine`, :func:`read_variables`.
-"""
+"""The processes that a launcher or the program starts, how they divide the step, and what the line says in all."""
 
 from __future__ import annotations
 
@@ -284,23 +280,18 @@ def read_overlap(
 
 @dataclass(slots=True)
 class LaunchLine:
-    """``options`` are those of ``simulate`` as text, by field; ``sizes`` are those of ``--set``.
+    """What a launch line says."""
 
-    ``batch`` is the argument that says the batch; ``notes`` has a line for each setting that is not simulated.  There
-    are ``each`` processes on each of several nodes, or the ``whole`` on nobody says how many.  ``visible`` GPUs take
-    part, by machine; ``variables`` are the program's.  ``unknown`` names an unknown network; ``files`` are not read.
-    """
-
-    options: dict[str, str | bool] = field(default_factory=dict)
-    sizes: dict[str, int | str] = field(default_factory=dict)
-    batch: str = ""
-    notes: list[str] = field(default_factory=list)
-    each: int | None = None
-    whole: int | None = None
-    visible: VisibleGpus = EVERY_GPU
-    variables: dict[str, str] = field(default_factory=dict)
-    unknown: str = ""
-    files: list[str] = field(default_factory=list)
+    options: dict[str, str | bool] = field(default_factory=dict)  # those of ``simulate`` as text, by field
+    sizes: dict[str, int | str] = field(default_factory=dict)  # those of ``--set``
+    batch: str = ""  # the argument that says the batch
+    notes: list[str] = field(default_factory=list)  # a line for each setting that is not simulated
+    each: int | None = None  # processes on each of several nodes
+    whole: int | None = None  # processes on nobody says how many nodes
+    visible: VisibleGpus = EVERY_GPU  # that take part, by machine
+    variables: dict[str, str] = field(default_factory=dict)  # the program's
+    unknown: str = ""  # an unknown network
+    files: list[str] = field(default_factory=list)  # that are not read
 
     def place(self, ranks: LaunchRanks) -> None:
         """Add the options that say where *ranks* are."""

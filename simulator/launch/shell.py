@@ -242,22 +242,16 @@ _COUNT = re.compile(r"(?:count=)?(\d{1,4})(?:,.*)?")
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command in its parts.
+    """A command in its parts."""
 
-    ``outer`` are the words before the launcher that starts the processes of a node (``srun ...``), ``launcher`` its own
-    and ``arguments`` those of ``program``, which is "" if none is named; ``starter`` is "" without such a launcher.
-    ``environment`` are the variables that the script and the words before the program set; ``container`` says which
-    GPUs these show to a container, if they start it in one, and ``note`` that they show it none.
-    """
-
-    outer: Sequence[Word]
-    starter: str
+    outer: Sequence[Word]  # before the launcher of a node's processes (``srun ...``)
+    starter: str  # "" without such a launcher
     launcher: Sequence[Word]
-    program: str
+    program: str  # "" if none is named
     arguments: Sequence[Word]
-    environment: Mapping[str, Word] = field(default_factory=dict)
-    container: Word | None = None
-    note: str = ""
+    environment: Mapping[str, Word] = field(default_factory=dict)  # as script and words before the program set it
+    container: Word | None = None  # which GPUs that shows to a container it starts
+    note: str = ""  # that it shows a container none
 
 
 def find_command(script: Script, file: str) -> Command:

@@ -279,12 +279,7 @@ class Sites:
 
 
 class Twins:
-    """Sets of twins of *machine*, with a way from each set to each.
-
-    Exchanging twins maps the machine to itself.  So where flows go from all of a set to all of another, or of the same
-    set, all of them have the same rate under max-min fairness, and the links of a set have equal loads.  A key is the
-    number of a link or resource of the set's first twin, or of one that is not a twin's.
-    """
+    """Sets of twins of *machine*, which may be exchanged, so that flows between sets have equal rates."""
 
     is_uniform = True
 

@@ -21,20 +21,15 @@ _MOST_APART = 300_000  # flows of an activity, in 1 GB
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """``count`` equal flows of ``bytes`` each along one route.
-
-    ``overhead`` is the number of bytes on the wire per byte of the user's (for protocols that send flags with the
-    data).  ``cap_Bps`` limits each flow's rate on the wire; ``limits`` has what it follows from, if it depends on the
-    rates of links.  With a way ``at``, it represents equal flows between all machine pairs of the way.
-    """
+    """``count`` equal flows of ``bytes`` each along one route."""
 
     route: Route
     bytes: float
     count: int = 1
-    overhead: float = 1.0
-    cap_Bps: float = float("inf")
+    overhead: float = 1.0  # bytes on the wire per byte of the user's (flags of protocols)
+    cap_Bps: float = float("inf")  # of each flow's rate on the wire
     latency_s: float = 0.0  # in addition to the route's
-    at: PairGroup | None = None
+    at: PairGroup | None = None  # of equal flows between all machine pairs of a way
     limits: FlowLimits | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -83,30 +78,18 @@ class Work(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Fragment:
-    """A plan that is part of another plan: it is run alone once, then passes as one activity.
-
-    It loads each link by the average rate at which it moves bytes there.  Where capacities change, what is left of it
-    goes on as in a run alone with the new ones.  ``loads`` are shares of other resources held
-    throughout; ``used_s`` are resources needed for a total number of seconds.  Fragments are equal only if they are the
-    same object, so the run alone is cached by object.
-    """
+    """A plan in another, run alone once (by object), then one activity with its average rates on links."""
 
     plan: Plan
-    loads: tuple[tuple[Resource, float], ...] = ()
-    used_s: tuple[tuple[Resource, float], ...] = ()
+    loads: tuple[tuple[Resource, float], ...] = ()  # shares of other resources held throughout
+    used_s: tuple[tuple[Resource, float], ...] = ()  # resources needed for so many seconds in all
 
 
 Part = Flow | Work | Fragment
 
 
 class Activity(NamedTuple):
-    """Parts that start together, ``repeat`` times in succession.
-
-    It waits for its stream, for ``after``, and for a slot of each queue in ``takes``; then it runs, at ``place`` if
-    that is set.  At its end it returns a slot to each queue in ``gives``.  ``about`` describes it for readers of the
-    timeline, and ``carries`` gives the buffer parts of its flows, to run the plan on real devices; the engine ignores
-    both.
-    """
+    """Parts that start together, ``repeat`` times in succession, when stream, ``after`` and queues let them."""
 
     id: int
     label: str
@@ -114,11 +97,11 @@ class Activity(NamedTuple):
     after: tuple[int, ...]
     parts: tuple[Part, ...]
     repeat: int = 1
-    place: str = ""
-    takes: tuple[str, ...] = ()
-    gives: tuple[str, ...] = ()
-    about: Any = None
-    carries: Carries | None = None
+    place: str = ""  # where it runs, if set
+    takes: tuple[str, ...] = ()  # queues of which it needs a slot
+    gives: tuple[str, ...] = ()  # queues to which it returns one
+    about: Any = None  # for readers of the timeline
+    carries: Carries | None = None  # buffer parts of its flows, for real devices
 
     @property
     def flows(self) -> tuple[Flow, ...]:
@@ -261,12 +244,7 @@ class PlanBuilder:
 
 
 def merge(plans: Sequence[Plan]) -> Plan:
-    """Return one plan that starts all *plans* at once on the same machine.
-
-    Each plan keeps its own order and waits for no other; plans interact only through shared links.  Streams are
-    prefixed with the number of the plan (``0/main``), and activities are renumbered.  Facts are kept if all plans agree
-    on them.
-    """
+    """Return one plan that starts all *plans* at once, streams by number of plan; facts that all agree on stay."""
     if len(plans) == 1:
         return plans[0]
     builder = PlanBuilder()
@@ -280,12 +258,7 @@ def merge(plans: Sequence[Plan]) -> Plan:
 
 
 def in_step(builder: PlanBuilder, plans: Sequence[Plan], stream: str, after: Sequence[int]) -> list[int]:
-    """Add *plans*, which start together once *after* has ended; return their last activities.
-
-    If the plans are transfers that differ only in their routes, they become one plan, in which each round starts when
-    the previous one has ended in all groups.  The cost of equal groups then does not grow with their number.  Other
-    plans run concurrently, each at its own pace.
-    """
+    """Add *plans* *after* one end; return their last tasks.  Those that differ in routes alone go round by round."""
     shapes = {tuple([(t.label, t.stream, t.after, t.repeat, t.place, len(t.parts)) for t in p.tasks]) for p in plans}
     if len(shapes) > 1 or not all(isinstance(part, Flow) for task in plans[0].tasks for part in task.parts):
         return [end for i, plan in enumerate(plans) for end in builder.inline(plan, f"{stream}{i}.", after)]

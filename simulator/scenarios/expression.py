@@ -1,16 +1,4 @@
-"""Values in scenario files: numbers with units, arithmetic, and paths into the answers of runs.
-
-::
-
-    expression = term { ("+" | "-") term }
-    term       = factor { ("*" | "/") factor }
-    factor     = [ "-" ] ( number [ unit ] | path | call | "(" expression ")" )
-    call       = ("min" | "max" | "count") "(" expression { "," expression } ")"
-    path       = RUN { "." key | "[" position "]" | "[" key "=" text "]" | "[" '"' any key '"' "]" }
-
-``2 * 7/8 * 160 MB / (3 * 18 GB/s)`` is a number in SI units.  ``asked.results[0].links[name=gpu0->gpu1].bytes`` is a
-value in the JSON of the run *asked*.  ``[-1]`` is the last entry; ``count`` is the length of a list.
-"""
+"""Values in scenario files: units, arithmetic, and paths into answers (docs/decisions/engine.md)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The YAML file of a scenario: its runs, and the expected values of their answers.
-
-All faults of a file are reported at once, with line and column.
-"""
+"""The YAML file of a scenario: its runs, and the expected values of their answers."""
 
 from __future__ import annotations
 

@@ -81,17 +81,13 @@ def partial_network(network: Network, layers: Sequence[Layer]) -> Network:
 
 
 class UnitCost(NamedTuple):
-    """Seconds of a unit in each part of a step, and its parameter counts.
-
-    ``update_s`` is for a rank that keeps all state.  ``over_all_s`` and ``over_summed_s`` are the passes before it over
-    all gradients, and over these only where ranks sum theirs: a share of the state does not shorten them.
-    """
+    """Seconds of a unit in each part of a step, and its parameter counts."""
 
     forward_s: float
     backward_s: float
-    update_s: float
-    over_all_s: float
-    over_summed_s: float
+    update_s: float  # of a rank that keeps all state
+    over_all_s: float  # passes before it over all gradients, whole in each rank
+    over_summed_s: float  # passes where ranks sum theirs, whole too
     elements: int
     trained: int
     of_experts: int

@@ -1,8 +1,4 @@
-"""The search: every division is priced and the cheapest candidates are simulated in full (:func:`find_best`).
-
-The result of each job depends on its arguments alone, so any number of processes gives the same result.  Beside it, a
-step on more and more devices: the gain of each increase, where it drops most, and why (:class:`Curve`).
-"""
+"""The search (:func:`find_best`), the same in any number of processes; how a step scales (:class:`Curve`)."""
 
 from __future__ import annotations
 
@@ -37,10 +33,7 @@ _LEAST_DROP = 0.02  # of the doubling efficiency that counts as a knee
 
 
 class RankedLayout(NamedTuple):
-    """A simulated candidate: its time and rates, the memory a device needs, where the time goes, its uncertainty.
-
-    ``ways_error`` is the half-width of the logarithm of what errs in a comparison of ways on the same machine.
-    """
+    """A simulated candidate: its time and rates, the memory a device needs, where the time goes, its uncertainty."""
 
     candidate: Candidate
     step_time_s: float
@@ -50,7 +43,7 @@ class RankedLayout(NamedTuple):
     outside: tuple[str, ...]
     fits_by_band: bool | None
     rates: Rates
-    ways_error: float | None
+    ways_error: float | None  # half-width of the logarithm of what errs between ways on the same machine
     available_bytes: float
 
 
@@ -107,11 +100,7 @@ def find_best(
     kept: StoredResults | None = None,
     progress: Callable[[int, str], None] = lambda *_: None,
 ) -> Ranking:
-    """Return the best *top* candidates of *space*; raises InputError, with the reasons, where none is feasible.
-
-    *runner* runs the jobs, *kept* holds earlier results; *progress* gets the number of jobs and the name of each that
-    ends.
-    """
+    """Return the best *top* candidates of *space* by *runner*, with *kept* results; or raise InputError."""
     space.check_degrees()
     kept = kept or StoredResults()
     divisions = space.divisions(session.network(replace(space.question, batch=1)))

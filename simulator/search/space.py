@@ -68,19 +68,15 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """All candidates for a step of ``global_batch`` samples on ``device_count`` devices.
+    """All candidates for a step of ``global_batch`` samples on ``device_count`` devices."""
 
-    ``question`` gives everything that is not searched.  ``fixed`` lists fields of the layout that are not searched;
-    ``micro_batch`` and ``recompute`` are not searched where they are given.  ``node_size``: devices per node.
-    """
-
-    question: StepQuestion
+    question: StepQuestion  # everything that is not searched
     global_batch: int
     device_count: int
-    node_size: int
-    fixed: tuple[tuple[str, Any], ...] = ()
-    micro_batch: int | None = None
-    recompute: Recompute | None = None
+    node_size: int  # devices per node
+    fixed: tuple[tuple[str, Any], ...] = ()  # fields of the layout that are not searched
+    micro_batch: int | None = None  # not searched where it is given
+    recompute: Recompute | None = None  # not searched where it is given
     calibrations: tuple[tuple[str, Calibration], ...] = ()
 
     def asked(self, candidate: Candidate) -> StepQuestion:

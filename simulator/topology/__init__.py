@@ -44,11 +44,7 @@ class Wire:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """A machine or cluster.  Devices are in file order, those of equal machines listed once, and the network's follow.
-
-    ``trays`` is the number of computers that NVLinks join into one machine, each with an equal share of the GPUs, in
-    order.
-    """
+    """A machine or cluster.  Devices are in file order, of equal machines once, and the network's follow."""
 
     name: str
     description: str
@@ -58,7 +54,7 @@ class Topology:
     transport: TransportSpec
     n_nodes: int
     file: str
-    trays: int = 1
+    trays: int = 1  # computers that NVLinks join into one machine, with equal shares of the GPUs, in order
     notes: tuple[str, ...] = ()  # oddities, each with its place in a file
     price_per_hour: Price | None = None  # of all nodes
     messages: MessagesSpec = NO_COSTS  # processor time of messages between nodes

@@ -40,13 +40,7 @@ def compose_cluster(
     price_per_hour: Price | None = None,
     messages: MessagesSpec = NO_COSTS,
 ) -> Topology:
-    """Return a cluster of *groups*, every NIC linked to one network switch, or to its group's; raises InputError.
-
-    A node without a NIC gets one at its first CPU, at the rate of *fabric*, which links to the network have too; else
-    the NIC's.  With an *oversubscription* of k, the network carries 1/k of the NICs' total rate.  *price_per_hour* is
-    for all; by default the sum of the nodes' prices.  *messages* are the costs of messages between nodes for their
-    hosts.
-    """
+    """Return a cluster of *groups* on one switch that carries 1/*oversubscription* of NICs; or InputError."""
     first = groups[0].node
     n_nodes = sum(group.nodes for group in groups)
     for node in (group.node for group in groups):

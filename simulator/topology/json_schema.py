@@ -1,8 +1,4 @@
-"""JSON Schemas of topologies and parts, for editors that check YAML as it is written.
-
-``python -m simulator.topology.json_schema [FOLDER]`` writes ``topology.schema.json`` and ``part.schema.json`` into
-FOLDER, by default the folder of the built-in topologies.  A test fails if the files there differ from the models.
-"""
+"""JSON Schemas of topologies and parts, for editors: ``python -m simulator.topology.json_schema [FOLDER]``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Loading of a YAML file into a :class:`Topology`: ``load_topology``.
-
-Dumps of machines are no topologies and are told apart; ``validate describe --from`` drafts a topology from them.
-"""
+"""Loading of a YAML file into a :class:`Topology`: :func:`load_topology`; dumps are told apart."""
 
 from __future__ import annotations
 
@@ -25,12 +22,7 @@ _SOCKETS = re.compile(r"([1-9][0-9]?)\s*x\s+(.+)", re.IGNORECASE | re.ASCII)
 
 
 def load_topology(name: str, *, n_nodes: int | None = None, fabric: str | None = None) -> Topology:
-    """Load the topology *name*; raises InputError with every fault of the file, each with its position.
-
-    *name* is a path, a built-in name (``p3.16xlarge``, ``p3.16xlarge.yaml``), or a GPU or CPU of the catalogue, alone
-    in a machine (``t4``, ``2 x xeon-gold-6230``).  *n_nodes* of it are joined over a network, by *fabric* instead of
-    NICs' rates.
-    """
+    """Load *name*, a path, built-in or a part, with *n_nodes* joined by *fabric*; raises InputError."""
     alone = _of_part(name)
     if alone is not None:
         return _resolve(parse_yaml(alone.encode(), name), None, n_nodes, fabric)

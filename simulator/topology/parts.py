@@ -1,11 +1,4 @@
-"""Parts: the models of devices and links from which machines are composed.
-
-Each part has its own YAML file, ``topologies/parts/<kind>/<name>.yaml``, whose name is the part's name.  An unknown
-figure is left out, never guessed silently; if the simulator needs it, the error names it.
-
-``source`` is the source of the part's figures; ``sources`` has those of single figures with a different source.  A
-source that starts with ``UNVERIFIED`` marks a figure that was neither read in a document nor measured.
-"""
+"""Parts, the models of devices and links of which machines are composed, each a file of topologies/parts."""
 
 from collections.abc import Callable
 from functools import cache

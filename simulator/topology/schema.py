@@ -1,15 +1,4 @@
-"""The YAML of a machine or a cluster, as pydantic models; how it writes many names and links.
-
-A file describes either one node (``devices``, ``links``, ``meshes``) or a cluster (``cluster``).  ``docs/topology.md``
-explains the format; editors use the JSON Schema made from these models (``topologies/topology.schema.json``).
-
-A range: ``gpu[0-3]`` is gpu0, gpu1, gpu2, gpu3; ``nic[0,2]`` is nic0, nic2.  Numbers may be repeated: ``plx[0,0,1,1]``
-pairs two GPUs with each switch.
-
-A matrix has the format of ``nvidia-smi topo -m``.  A header row is optional, and so are columns other than GPUs (NICs,
-affinity).  Cells are ``X`` on the diagonal; ``NV2``, ``XGMI2`` or ``2`` for two links; and ``SYS``, ``NODE``, ``PHB``,
-``PXB``, ``PIX``, ``SOC`` or ``-`` for none.
-"""
+"""The YAML of a machine or a cluster, as pydantic models (docs/topology.md); ranges of names, and matrices of links."""
 
 import math
 import re
@@ -76,11 +65,7 @@ _NONE = {"SYS", "NODE", "PHB", "PXB", "PIX", "SOC", "-", "X"}
 
 
 def read_matrix(text: str) -> tuple[list[int], list[tuple[int, int, int]]]:
-    """Return the numbers of the GPUs with a row in a matrix, and the links between them, as (a, b, count) with a < b.
-
-    Raises ValueError if a row is short, a cell is unknown, X is missing on the diagonal or found elsewhere, the header
-    and rows name different GPUs, or the matrix is not symmetric.
-    """
+    """Return the numbers of the GPUs with a row in a matrix, and links as (a, b, count) with a < b; or ValueError."""
     columns, rows = _table(text)
     order = columns if columns is not None else list(rows)
     if sorted(order) != sorted(rows):

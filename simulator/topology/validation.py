@@ -45,11 +45,7 @@ def validate(source: YamlSource, kind: type[Model]) -> Model:
 def validate_in_part(
     source: YamlSource, kind: type[Model], lists: tuple[str, ...]
 ) -> tuple[Model | None, InputError | None]:
-    """Return a model of the valid part of *source* (None if a fault lies elsewhere), and the error with its faults.
-
-    Faulty entries under the keys *lists* (positions of others: :func:`kept_positions`) and faulty optional keys are
-    left out, so that the caller can look for further faults.
-    """
+    """Return a model of the valid part of *source*, without faulty entries of *lists*, if any, and the error."""
     try:
         return validate(source, kind), None
     except InputError as error:

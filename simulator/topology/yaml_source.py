@@ -83,11 +83,7 @@ class YamlSource:
 
 
 def read_yaml(path: Path, shown_as: str | None = None, *, needs: str = _NEEDS, instead: str = _INSTEAD) -> YamlSource:
-    """Read and parse the file *path*, *shown_as* in messages; raises InputError.
-
-    Messages tell what an empty file *needs*, and what goes *instead* of an anchor.  Files that are binary, larger than
-    ``MAX_BYTES``, not YAML or with a duplicate key are refused.
-    """
+    """Read and parse *path*, *shown_as* in messages that tell what it *needs* and *instead* of what; or InputError."""
     name = shown_as or str(path)
     raw = read_user_file(path, MAX_BYTES, name, needed="a YAML file", usual=_USUAL)
     return parse_yaml(raw, name, needs=needs, instead=instead)

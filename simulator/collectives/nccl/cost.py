@@ -25,40 +25,21 @@ _AMPERE, _HOPPER, _BLACKWELL = 1, 2, 3  # as returned by tables.generation
 
 @dataclass(frozen=True, slots=True)
 class ProtocolCost:
-    """The cost of one protocol (LL, LL128, Simple), or of a feature with its own costs (NVLS, point to point).
+    """The cost of a protocol (LL, LL128, Simple), or of a feature (NVLS, point to point), on top of routes' latency."""
 
-    ``base_s`` is paid once, ``hop_s`` for every hop inside a machine and ``net_hop_s`` for every hop between machines,
-    on top of the route's latency.  Links run at ``share`` of their bandwidth, and a channel (one thread block) at
-    ``channel_Bps`` at most.  ``wire`` is the number of bytes on the link per byte of data (flags accompany the data).
-
-    The threads that drive the links have other work too.  ``own_passes`` is the number of times that the rank's own
-    part (1/n of the data) passes through its memory: the last step of a ring only receives, and all-to-all copies this
-    part.  ``fill`` is the fraction of the first window (all chunks in flight) during which links are idle, for each
-    stage but the first.  In each round of chunks, NVLS serves its heads one after another, ``head_s`` each.
-    """
-
-    base_s: float
-    hop_s: float = 0.0
-    net_hop_s: float = 0.0
-    share: float = 1.0
-    channel_Bps: float = float("inf")
-    wire: float = 1.0
-    own_passes: float = 0.0
-    fill: float = 0.0
-    head_s: float = 0.0
+    base_s: float  # once
+    hop_s: float = 0.0  # for every hop inside a machine
+    net_hop_s: float = 0.0  # and between machines
+    share: float = 1.0  # of their bandwidth at which links run
+    channel_Bps: float = float("inf")  # at most, of one thread block
+    wire: float = 1.0  # bytes on the link per byte of data (flags)
+    own_passes: float = 0.0  # of the rank's own part (1/n) through its memory: a ring's last step, all-to-all's copy
+    fill: float = 0.0  # part of the first window (chunks in flight) in which links idle, for each stage but one
+    head_s: float = 0.0  # of NVLS, for each head in each round of chunks
 
 
 class NcclConstants(Values, file="nccl"):
-    """All constants of NCCL, with protocol costs for recent and for earlier versions.
-
-    ``launch_s`` is the time to start one kernel on one GPU, and ``peer_launch_s`` the extra time for each peer of a
-    point-to-point group.  ``pcie_share`` is the fraction of a PCIe link's rate that one flow between GPUs reaches
-    through a CPU's memory, ``peer_share`` where GPUs copy directly through the CPU; a channel moves
-    ``staged_channel_Bps`` at most through that memory.  ``network_share`` is the fraction of a NIC, ``staged_share``
-    that where bytes reach the NIC through host memory, unless that is the GPU's own.  ``rccl_base_s`` is what each
-    kernel of RCCL takes beyond NCCL's; ``rccl_direct_share`` is the share of a link that it reaches where all GPUs
-    exchange at once.
-    """
+    """All constants of NCCL (docs/constants.md), with protocol costs for recent and for earlier versions."""
 
     PARTS: ClassVar = dict.fromkeys(("recent", "earlier"), partial(by_name, ProtocolCost))
     # A GPU's own passes, flags beside the data and the filling of a window depend on the protocol, not on the version.
@@ -91,11 +72,7 @@ class NcclCosts:
         return replace(cost, share=self.shared.ampere_ll128_share) if on_ampere else cost
 
     def nvls(self, gpus: Iterable[Node], *, several: bool) -> ProtocolCost:
-        """Return the cost of NVLS on *gpus*, of one machine or of *several*, where trees join the heads.
-
-        Hopper's share counts, as NCCL has no NVLS on older GPUs; a younger GPU's links reach less of it by NCCL's own
-        figures (NVLS_EFFICIENCY).
-        """
+        """Return the cost of NVLS on *gpus*, of one machine or *several*; Hopper's share counts, younger ones' less."""
         cost = self.protocols["NVLSTree" if several else "NVLS"]
         least = min(NVLS_EFFICIENCY[generation(capability(gpu.part))] for gpu in gpus)
         return replace(cost, share=cost.share * least / NVLS_EFFICIENCY[_HOPPER])
@@ -120,12 +97,7 @@ class Window(NamedTuple):
 
 
 class Paces:
-    """Collects the channels of one collective on *machine*, and adds them to a plan at the pace of its links.
-
-    ``channels`` are (stream, flows, rounds, cost).  ``own_s``: the seconds of one pass of the rank's own part through
-    its memory.  ``windows``: variants, of which the fastest bounds the links.  ``net_stages``: consecutive network hops
-    of the first chunks.
-    """
+    """Channels (stream, flows, rounds, cost) of a collective, added to a plan at the pace of its links."""
 
     def __init__(self, machine: Machine, shared: NcclConstants) -> None:
         self.channels: list[tuple[str, list[Flow], int, ProtocolCost]] = []
@@ -137,12 +109,7 @@ class Paces:
         self._at_full_s: dict[int, float] = {}  # by key: the seconds of all flows at the links' full rates
 
     def submit(self, builder: PlanBuilder, label: str, after: Sequence[int]) -> None:
-        """Add the channels to the plan as transfers called *label*, each link used at the share that its kind allows.
-
-        All channels' bytes over a link need a certain time at that share of its bandwidth; each flow's rate is capped
-        so that it ends exactly then.  The threads that drive a GPU's links also move its own part, and have to fill the
-        pipeline first.
-        """
+        """Add the channels as transfers called *label*, each flow capped to end when its links' shares let it."""
         needs, filling = self._needs()
         filling_s = filling.seconds({})
         needed_s = {key: max(found.seconds({}) + filling_s, alone) for key, (found, alone) in needs.items()}

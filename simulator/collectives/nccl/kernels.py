@@ -35,11 +35,7 @@ def largest_chunk(*, tree: bool, n_hosts: int, on_efa: bool) -> int:
 
 
 def rounds_from(size_bytes: float, at_once: int, largest: int, *, tree: bool) -> Sequence[tuple[float, float]]:
-    """Return (bytes, rounds) for *size_bytes*, then for each larger size at which NCCL switches to larger chunks.
-
-    *at_once* chunks of at most *largest* bytes are in flight, one per channel and head.  The rounds drop where chunks
-    grow, but measured times have no step there; the caller takes the shortest time of all entries.
-    """
+    """Return (bytes, rounds) for *size_bytes* and each larger size at which NCCL's chunks grow; the fastest counts."""
     chunk = largest
     found: list[tuple[float, float]] = []
     for rounds, smaller in t.NVLS_TREE_CHUNKS if tree else t.NVLS_CHUNKS:
@@ -51,12 +47,7 @@ def rounds_from(size_bytes: float, at_once: int, largest: int, *, tree: bool) ->
 
 
 class KernelPlanner:
-    """Writes the plan of one collective into ``builder``.
-
-    ``n_channels`` is the number of thread blocks that move data.  ``n_filled`` is the number of channels that the
-    buffer fills, not rounded, because measured times have no step where NCCL adds a channel.  *present*: the request's
-    machine with its slow links and neighbours.
-    """
+    """Writes a collective's plan into ``builder``; ``n_filled`` is not rounded, as measured times have no step."""
 
     def __init__(self, builder: PlanBuilder, request: Request, costs: NcclCosts, present: Machine) -> None:
         self.builder, self.request, self.costs = builder, request, costs

@@ -67,12 +67,7 @@ _Way = tuple[int, int, tuple[_Edge, ...]]  # class, bottleneck in MB/s, links
 
 
 class Sight:
-    """NCCL's view of *nodes*, all devices of one host, for any set of participating GPUs (by default all).
-
-    NCCL does not see GPUs outside the communicator, and does not route through them either.  If no two GPUs are linked
-    directly, no path passes through a GPU; paths then do not depend on which GPUs take part, and are searched once.
-    Adapters count on a *network*, as where several machines take part; *version* says how fast sockets are linked.
-    """
+    """NCCL's view of *nodes* of one host for any GPUs, through which alone it routes; adapters on a *network*."""
 
     def __init__(
         self,

@@ -29,25 +29,18 @@ Orders = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class ChannelSolution:
-    """A solution: ``n_channels`` of ``speed`` GB/s each, over paths of the given classes or better.
-
-    ``orders`` has the GPU order of each ring, repeated for each of its channels; ``relayed`` has the rings' hops
-    through a neighbour as (from, neighbour, to).  ``same``: all channels can use the same order.  ``tree_intra`` is the
-    speed of trees inside the machine, in GB/s.  ``nvls`` has the number of heads (GPUs that reduce for all) and a
-    channel's speed inside the machine and to the network.  ``whole``: the search was complete, not cut off by its
-    budget.
-    """
+    """A solution: ``n_channels`` of ``speed`` GB/s each, over paths of the given classes or better."""
 
     n_channels: int
     speed: float
     kind_intra: int
     kind_inter: int
-    same: bool
-    orders: Orders = ()
-    relayed: Orders = ()
-    tree_intra: float = 0.0
-    nvls: tuple[int, float, float] = (0, 0.0, 0.0)
-    whole: bool = True
+    same: bool  # all channels can use the same order
+    orders: Orders = ()  # of GPUs, of each ring, repeated for each of its channels
+    relayed: Orders = ()  # hops through a neighbour as (from, neighbour, to)
+    tree_intra: float = 0.0  # speed of trees inside the machine, in GB/s
+    nvls: tuple[int, float, float] = (0, 0.0, 0.0)  # heads, a channel's speed inside and to the network
+    whole: bool = True  # not cut off by its budget
 
     @property
     def total(self) -> float:

@@ -69,13 +69,7 @@ def planned_nvlink(compute_capability: int) -> float:
 
 
 def planned_pcie(nominal_Bps: float) -> float:
-    """Return the GB/s that NCCL plans for a PCIe link with the nominal rate *nominal_Bps*.
-
-    NCCL reads generation and width, and takes lanes x rate / 80, where the rate is 60 for 8 GT/s.  A topology gives the
-    nominal rate: 16 lanes x 8 GT/s x 128/130 = 15.754 GB/s for x16 of generation 3.  Rates within 4 % of a power of two
-    times one such lane are rounded to it, so 16 GB/s gives 12 too, and the 4 and 8 GB/s of generations 1 and 2 give 3
-    and 6.  Other rates are scaled.
-    """
+    """Return NCCL's GB/s for a PCIe link of *nominal_Bps*: lanes x 60 / 80, rounded to a power of two if within 4 %."""
     lanes = nominal_Bps / (8e9 * 128 / 130 / 8)
     whole = 2.0 ** round(math.log2(lanes))
     return (whole if abs(lanes / whole - 1) < 0.04 else lanes) * 60 / 80
@@ -152,44 +146,35 @@ class Latencies(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The tables and formulas of one version.
-
-    Shares are fractions of the rings' planned bandwidth; ``*_max`` limit it, per channel except ``bus_max``, ``ll_max``
-    and ``tree_total_max``.  ``ring_ll_share`` holds for all-reduce, reduce and several nodes, and otherwise;
-    ``ring_ll128_share`` for several ranks on a node, and for one.  ``ll128_each`` limits a channel of rings and trees.
-    ``ll_max`` has rows by generation on one node, else by vendor of the CPUs.  ``tree_correction``: the share reached,
-    by floor(log2(size / 64 B)).  ``crossing``: the steps of a ring's all-reduce that cross the network.  ``plateau``:
-    factor on the latency of a ring over several nodes from a size per rank, or per rank and channel, on; by generation.
-    ``nvls``: the formula of its bandwidth.
-    """
+    """The tables and formulas of one version; shares are of the rings' planned bandwidth, ``*_max`` per channel."""
 
     version: Version
     latencies: Mapping[Algorithm, Latencies]
-    ll_max: Rows
+    ll_max: Rows  # whole; by generation on one node, else by vendor of the CPUs
     tree_max: Rows
-    tree_correction: Mapping[Protocol, tuple[float, ...]]
-    ring_ll_share: tuple[float, float]
-    ring_ll128_share: tuple[float, float]
+    tree_correction: Mapping[Protocol, tuple[float, ...]]  # share reached, by floor(log2(size / 64 B))
+    ring_ll_share: tuple[float, float]  # for all-reduce, reduce and several nodes, and otherwise
+    ring_ll128_share: tuple[float, float]  # for several ranks on a node, and for one
     ring_ll128_max: Rows
     ring_ll128_total: Mapping[Collective, float] | None
-    ll128_each: Mapping[Collective, float] | None
+    ll128_each: Mapping[Collective, float] | None  # of a channel of rings and trees
     tree_share: float
-    tree_total_max: Triple
+    tree_total_max: Triple  # whole
     tree_ll_share: float
     tree_ll128_share: tuple[float, float]
     tree_ll128_max: Rows
     tree_alone: float
-    bus_max: tuple[float, ...]
-    crossing: Literal["all", "nodes", "between"]
+    bus_max: tuple[float, ...]  # whole
+    crossing: Literal["all", "nodes", "between"]  # steps of a ring's all-reduce that cross the network
     ll_hop_factor: float
     nic_latency: Literal["adds", "replaces", "ignored"]
     posts: bool
     alone_as_tree: bool
-    plateau: tuple[float, ...]
+    plateau: tuple[float, ...]  # factor on a ring's latency over nodes from a size per rank or channel on
     plateau_by_channel: bool
     ll128_on: tuple[int, ...] | None  # compute capabilities; None: from 7.0 on
     ll128_inside: Literal["nvl", "nvb"]
-    nvls: Literal["ring", "intra", "both", "efficiency"]
+    nvls: Literal["ring", "intra", "both", "efficiency"]  # formula of its bandwidth
     nvls_gathers: bool
 
 

@@ -29,24 +29,19 @@ _SIMPLE_ONLY = ("nvls", "nvls_tree", "pat")
 
 @dataclass(frozen=True, slots=True)
 class CommGraph:
-    """The search's result for a communicator, as plain numbers.
-
-    ``n_channels`` is the search's number C; the communicator runs ``comm_channels``, usually twice as many.  Speeds are
-    per channel, for C channels.  Compute capabilities are NCCL's numbers, such as 70 for 7.0.  ``nvls_channels`` is 0
-    if NVLS cannot be used.
-    """
+    """The search's result for a communicator, as plain numbers; speeds are per channel, for ``n_channels``."""
 
     n_ranks: int
     n_nodes: int
-    n_channels: int
+    n_channels: int  # the search's number C
     bw_intra_GBps: float
     bw_inter_GBps: float
     type_intra: PathType
     type_inter: PathType
-    compute_capability_min: int
+    compute_capability_min: int  # NCCL's number, such as 70 for 7.0
     compute_capability_max: int
     cpu: CpuKind
-    comm_channels: int
+    comm_channels: int  # of the communicator, usually twice C
     most_channels: int = t.MAX_CHANNELS
     peer_channels: int | None = None  # to a rank of another node (NCCL_NCHANNELS_PER_NET_PEER)
     nic_latency_us: float = 0.0
@@ -55,7 +50,7 @@ class CommGraph:
     has_nvlink_switch: bool = False
     same_channels: bool = True  # all channels have the same ring inside a node
     tree_bw_intra_GBps: float | None = None  # None: same as the ring's
-    nvls_channels: int = 0
+    nvls_channels: int = 0  # 0 if NVLS cannot be used
     nvls_bw_intra_GBps: float = 0.0
     nvls_bw_inter_GBps: float = 0.0
     version: Version = NCCL_TODAY  # of the NCCL that chooses

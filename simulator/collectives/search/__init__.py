@@ -53,13 +53,7 @@ Edge = TypeVar("Edge", bound=Hashable)
 
 
 def pack(candidates: Sequence[Mapping[Edge, int]], units: Mapping[Edge, int], bound: int, budget: Budget) -> list[int]:
-    """Return indices into *candidates* (the units of each edge that one takes), as often as each is taken of *units*.
-
-    The search is depth first and tries the highest multiplicity of each candidate first, so of two answers of equal
-    size it finds the one with fewer distinct candidates first.  It prunes a branch if all free units together could not
-    improve on the best answer, and stops with *bound* taken, or at the end of the *budget*, of which a candidate that
-    does not fit, or an edge of one that fits, is a step.
-    """
+    """Return indices into *candidates* as often as taken of *units*, by depth-first search to *bound* or *budget*."""
     packing = _Packing([list(one.items()) for one in candidates], dict(units), bound, budget)
     packing.visit(0, sum(units.values()))
     return packing.best
@@ -124,12 +118,7 @@ _MOST_UNITS = 2 * MOST_AT_ONCE  # units per GPU that this many rings can use
 
 @dataclass(frozen=True, slots=True)
 class LinkGraph:
-    """Direct links between GPUs: ``units[a][b]`` links of ``unit_Bps`` from node a to node b.
-
-    Faster links count as whole multiples of the slowest.  If that would give more rings than can run at once, the unit
-    is the link speed that maximises the total rate of the rings that can run; slower links are then ignored.  ``whole``
-    is False in that case.
-    """
+    """Links: ``units[a][b]`` of ``unit_Bps`` from a to b; if not ``whole``, slower ones are left out."""
 
     unit_Bps: float
     units: dict[int, dict[int, int]]
@@ -321,11 +310,7 @@ _Orders = tuple[tuple[int, ...], ...]  # of GPUs, by number
 
 @cache
 def separate_rings(n_gpus: int) -> _Orders:
-    """Return the most rings through *n_gpus* GPUs that share no directed link; at most one fewer than GPUs.
-
-    So many exist but for four and six GPUs (Tillson, "A Hamiltonian decomposition of K*_2m", JCT B 29, 1980), for which
-    the most that a depth-first search finds are returned; none for fewer than three or more than 16 GPUs.
-    """
+    """Return the most rings (Tillson, 1980: one fewer than GPUs, but for 4 and 6) that share no directed link."""
     if not 3 <= n_gpus <= LISTED_UP_TO:
         return ()
     best: _Orders = ()

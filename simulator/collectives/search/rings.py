@@ -101,11 +101,7 @@ def _routes(
 
 
 def round_rates(group: Communicator, rings: Sequence[Sequence[Route]], laps: int = 1) -> list[float]:
-    """Return the rate in B/s of each ring's slowest hop when all hops of all rings run at once.
-
-    If rings pass through *laps* equal hosts in the same way, only one lap is computed: its loads on any host count as
-    loads on the first host, and its loads on the network count *laps* times.  The max-min fair shares are the same.
-    """
+    """Return the B/s of each ring's slowest hop when all run at once; of *laps* equal hosts one is computed."""
     copies = group.machine.resource_copies
 
     def on_first_host(resource: int, share: float) -> tuple[int, float]:
