@@ -131,7 +131,8 @@ def test_what_no_layout_can_say_is_refused_before_the_search(words: str, said: s
 
 def test_a_layout_that_is_refused_alone_stops_no_search(capsys) -> None:
     words = (
-        "--topology p3.16xlarge --workload gpt2 --global-batch 8 --framework deepspeed-zero3 --parallel fsdp --top 1"
+        "--topology p3.16xlarge --workload gpt2 --set layers=2 --global-batch 8 --framework deepspeed-zero3 "
+        "--parallel fsdp --top 1"
     )
     out = shown(f"best {words} --jobs 1 --emit deepspeed", capsys)
     assert "deepspeed" in out.split("# 1: ")[1]
