@@ -165,7 +165,8 @@ def test_the_ranking_marks_layouts_that_fit_only_inside_their_band(by_band: bool
 @pytest.mark.slow
 def test_nothing_is_ranked_whose_band_exceeds_the_memory_without_a_mark(capsys: pytest.CaptureFixture[str]) -> None:
     """Of ten layouts on GPUs of 17 GB some fit by their band, and some only inside it."""
-    run(["best", "--topology", "p3.16xlarge", "--workload", "gpt2-xl", "--global-batch", "32", "--json", "--quiet"])
+    words = "best --topology p3.16xlarge --workload gpt2-xl --set layers=24 --global-batch 32 --jobs 1 --json --quiet"
+    run(words.split())
     ranking = json.loads(capsys.readouterr().out)["ranking"]
     available = SESSION.device(Where("p3.16xlarge")).memory_bytes
     high = exp(memory_spreads()["PyTorch"].high)
