@@ -68,8 +68,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     text = collection_path.read_text(encoding="utf-8")
     if quick and _ALL_SLOW.search(text):
         return True
-    needs_one = _NEEDS_AN_ORACLE.search(text) is not None
-    return True if wanted and needs_one != (wanted == "only") else None
+    return True if wanted and bool(_NEEDS_AN_ORACLE.search(text)) != (wanted == "only") else None
 
 
 @pytest.fixture(scope="session")

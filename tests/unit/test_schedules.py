@@ -287,23 +287,22 @@ def test_the_number_of_rounds_listed_does_not_grow_with_the_chunks():
 # -- trees -------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("n", range(1, 200))
-def test_in_order_trees_are_binary_and_shallow(n):
-    tree = in_order_tree(n)
-    children = [tree.parent.count(r) for r in range(n)]
-    assert max(children) <= 2
-    assert tree.depth == n.bit_length() - 1
-    assert tree.parent.count(-1) == 1
-    assert all(tree.level[r] == tree.level[p] + 1 for r, p in enumerate(tree.parent) if p >= 0)
-    assert all(children[r] == 0 for r in range(0, n, 2))
+def test_in_order_trees_are_binary_and_shallow():
+    for n in range(1, 200):
+        tree = in_order_tree(n)
+        children = [tree.parent.count(r) for r in range(n)]
+        assert max(children) <= 2, n
+        assert tree.depth == n.bit_length() - 1
+        assert tree.parent.count(-1) == 1, n
+        assert all(tree.level[r] == tree.level[p] + 1 for r, p in enumerate(tree.parent) if p >= 0), n
+        assert all(children[r] == 0 for r in range(0, n, 2)), n
 
 
-@pytest.mark.parametrize("n", range(1, 200))
-def test_no_rank_is_inner_in_both_trees(n):
-    first, second = two_trees(n)
-    assert not {p for p in first.parent if p >= 0} & {p for p in second.parent if p >= 0}
-    assert max(second.parent.count(r) for r in range(n)) <= 2
+def test_no_rank_is_inner_in_both_trees():
+    for n in range(1, 200):
+        first, second = two_trees(n)
+        assert not {p for p in first.parent if p >= 0} & {p for p in second.parent if p >= 0}, n
+        assert max(second.parent.count(r) for r in range(n)) <= 2, n
 
 
 def test_the_tree_of_seven():
