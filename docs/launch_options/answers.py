@@ -68,6 +68,7 @@ _LINES: Mapping[List, tuple[str, ...]] = {
         f"{_GPT} --tensor-model-parallel-size 2 --sequence-parallel {{}}",
         f"{_GPT} --pipeline-model-parallel-size 2 {{}}",
         f"{_EXPERTS} {{}}",
+        f"{_EXPERTS} --overlap-moe-expert-parallel-comm {{}}",
         f"{_EXPERTS} --moe-shared-expert-intermediate-size 64 --moe-expert-capacity-factor 1 {{}}",
         f"{_MEGATRON} --num-experts 4 --multi-latent-attention --q-lora-rank 1536 {{}}",
     ),

@@ -16,12 +16,12 @@ from simulator.plan.plan import Fragment, Resource, Work
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, replace
 from simulator.results.ran import StreamUse, stream_uses
-from simulator.step.issue import launches_of, weights_s
-from simulator.step.launch import Part
+from simulator.step.issue import launches_of, weights_of
+from simulator.step.launch import Launch, Part
 from simulator.step.precision import storage_of
 from simulator.sums import sums_by_key
 from simulator.training.data_parallel import gradient_bytes
-from simulator.training.overlap import in_turns
+from simulator.training.overlap import in_turns, put_off
 from simulator.training.pipeline import Chunk, CollectivePrice, StageWork, plan_chunk, plan_pipeline
 from simulator.training.placement import Placement
 from simulator.training.plan import SharedStep
@@ -87,7 +87,11 @@ def run_pipeline(shared: SharedStep) -> PipelineRun:
             update = [each for each in acting.issues if each.part == "update"]
             updates[key] = acting, execute(shared.machine, plan_chunk(shared, acting, update)).end_s, whole
         acting, update_s, whole = updates[key]
-        pairs = _together(shared, role, [chunk for chunk, _, _ in found], both) if layout.ep_overlap else {}
+        pairs = (
+            _together(shared, role, [chunk for chunk, _, _ in found], [part.network for part in mine], both)
+            if layout.ep_overlap
+            else {}
+        )
         work = StageWork(
             role=replace(role, issues=acting.issues),
             network=whole,
@@ -200,25 +204,33 @@ def _price(shared: SharedStep, role: Role, network: Network) -> _Priced:
             loads += [(resource, share * work.duration_s) for work in works for resource, share in work.loads]
     whole_s = sum(seconds.values())
     mean = tuple((resource, used_s / whole_s) for resource, used_s in sums_by_key(loads).items() if whole_s > 0)
-    of_weights = weights_s(device, network, question.options) if schedule_of(question.layout).splits else 0.0
+    splits = schedule_of(question.layout).splits
+    weights = weights_of(device, network, question.options) if splits else {}
+    weights_s = sum(work.time_s for work in weights.values())
     trained = [p for p in network.parameters if p.trained]
     apart = expert_parameters(network) if shared.layout.has_experts_apart else frozenset()
     counts = sum(p.elements for p in trained), sum(p.elements for p in trained if p.name in apart)
-    chunk = Chunk(seconds["forward"], seconds["backward"], of_weights, mean, issues, *counts)
+    chunk = Chunk(seconds["forward"], seconds["backward"], weights_s, mean, issues, *counts)
     return chunk, _summed(uses), tuple(exchanges)
 
 
 def _together(
-    shared: SharedStep, role: Role, chunks: Sequence[Chunk], known: dict[object, Timeline]
+    shared: SharedStep, role: Role, chunks: Sequence[Chunk], parts: Sequence[Network], known: dict[object, Timeline]
 ) -> dict[tuple[int, int], Timeline]:
-    """Return the forward pass of each chunk with the backward pass of each, at once; *known* ones are not repeated."""
+    """Return the forward pass of each chunk with the backward pass of each, at once; *known* ones are not repeated.
+
+    *parts* are the networks of *chunks*.
+    """
     found = {}
     for at in product(range(len(chunks)), repeat=2):
         forward, backward = (chunks[chunk].issues for chunk in at)
         key = role.place.device, role.pace, id(forward), id(backward)
         if key not in known:
             onward = [each for each in forward if each.part == "forward"]
-            launches = in_turns([each for each in backward if each.part == "backward"], onward, lambda each: each)
+            back: list[tuple[Launch, ...]] = [(each,) for each in backward if each.part == "backward"]
+            if shared.layout.delay_wgrad:
+                back = put_off(back, [weights_of(role.place.device, parts[at[1]], shared.question.rank_options)])
+            launches = in_turns([each for (each,) in back], onward, lambda each: each)
             known[key] = execute(shared.machine, plan_chunk(shared, role, launches), fold=shared.fold)
         found[at[0], at[1]] = known[key]
     return found

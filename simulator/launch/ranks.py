@@ -225,7 +225,7 @@ def read_layout(args: Arguments, ranks: LaunchRanks, deepspeed: DeepSpeed) -> La
     found.more += [word for word, is_said in words.items() if is_said]
     _read_shards(args, deepspeed, found)
     if found.zero < 2 and args.has("overlap-moe-expert-parallel-comm") and experts > 1:
-        found.more.append("ep_overlap")
+        found.more += ["ep_overlap", "delay_wgrad"] if args.has("delay-wgrad-compute") else ["ep_overlap"]
     return found
 
 

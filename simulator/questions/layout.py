@@ -42,6 +42,8 @@ class Layout(Checked):
     - ``ep_overlap``: tokens of one micro-batch go to experts while another computes: each forward pass runs with the
       backward pass of an earlier micro-batch (:mod:`simulator.training.overlap`;
       ``--overlap-moe-expert-parallel-comm``).
+    - ``delay_wgrad``: with ``ep_overlap``, gradients of parameters come after the next exchange of experts, which so
+      starts earlier (``--delay-wgrad-compute``).
     - ``shared_overlap``: the expert that all tokens pass computes while the others' tokens are on their way
       (``--moe-shared-expert-overlap``).
     - ``sp``: activations that tensor parallelism leaves whole are split along the sequence (sequence parallelism).
@@ -69,6 +71,7 @@ class Layout(Checked):
     etp: Annotated[int, _DEGREE] | None = None
     flex: bool = False
     ep_overlap: bool = False
+    delay_wgrad: bool = False
     shared_overlap: bool = False
     sp: bool = False
     tp_overlap: bool = False
@@ -88,18 +91,7 @@ class Layout(Checked):
             yield "tp_overlap overlaps what sp gathers and scatters; add sp"
         if self.cp_comm != "p2p" and self.cp == 1:
             yield "cp_comm is what ranks that split a sequence exchange; add cp=2 or more"
-        if self.flex and self.ep == 1:
-            yield "flex dispatches tokens to experts; add ep=2 or more"
-        if self.ep_overlap and self.ep == 1:
-            yield "ep_overlap hides how tokens reach experts; add ep=2 or more"
-        elif self.ep_overlap and self.zero > 1:
-            yield f"ep_overlap goes with zero=0 and zero=1, not {self.zero}"
-        elif self.ep_overlap and self.pp > 1 and self.vp == 1 and self.schedule not in ("dualpipe", "dualpipe-v"):
-            yield "ep_overlap runs a forward pass beside a backward pass; add vp=2 or more, or schedule=dualpipe"
-        if self.shared_overlap and self.ep == 1:
-            yield "shared_overlap hides how tokens reach experts; add ep=2 or more"
-        elif self.shared_overlap and self.ep_overlap:
-            yield "shared_overlap and ep_overlap hide the same exchanges; give one of the two"
+        yield from self._expert_faults()
         if self.pp == 1 and (self.vp > 1 or self.schedule != "1f1b"):
             yield "vp and schedule apply to a pipeline; add pp=2 or more"
         elif self.vp > 1 and self.schedule != "1f1b":
@@ -108,6 +100,22 @@ class Layout(Checked):
             yield f"schedule=dualpipe takes an even number of stages, not pp={self.pp}"
         if sorted(self.order) != sorted(AXES):
             yield f"order names {', '.join(AXES)} each once, nearest ranks first: {'-'.join(ORDER)}"
+
+    def _expert_faults(self) -> Iterator[str]:
+        if self.flex and self.ep == 1:
+            yield "flex dispatches tokens to experts; add ep=2 or more"
+        if self.ep_overlap and self.ep == 1:
+            yield "ep_overlap hides how tokens reach experts; add ep=2 or more"
+        elif self.ep_overlap and self.zero > 1:
+            yield f"ep_overlap goes with zero=0 and zero=1, not {self.zero}"
+        elif self.ep_overlap and self.pp > 1 and self.vp == 1 and self.schedule not in ("dualpipe", "dualpipe-v"):
+            yield "ep_overlap runs a forward pass beside a backward pass; add vp=2 or more, or schedule=dualpipe"
+        if self.delay_wgrad and not self.ep_overlap:
+            yield "delay_wgrad puts off what ep_overlap could hide exchanges behind; add ep_overlap"
+        if self.shared_overlap and self.ep == 1:
+            yield "shared_overlap hides how tokens reach experts; add ep=2 or more"
+        elif self.shared_overlap and self.ep_overlap:
+            yield "shared_overlap and ep_overlap hide the same exchanges; give one of the two"
 
     @property
     def model_ranks(self) -> int:
@@ -241,7 +249,7 @@ def _value(text: str, key: str, said: str, has_value: bool) -> object:
     names = [field.name for field in fields(Layout) if field.name != "process"]
     if key not in names:
         why = f"'{one_line(key, 30)}' is none of its items; {nearest(key, [*names, 'fsdp', *PROCESSES[1:]])}"
-    elif key in ("flex", "ep_overlap", "shared_overlap", "sp", "tp_overlap"):
+    elif key in ("flex", "ep_overlap", "delay_wgrad", "shared_overlap", "sp", "tp_overlap"):
         if not has_value or said in ("0", "1"):
             return said != "0"
         why = f"{key} stands alone, or is 0 or 1"

@@ -364,6 +364,7 @@ def _parts(layout: Layout, *, short: bool) -> list[str]:
     found += [f"CP by {layout.cp_comm}"] if layout.cp_comm != REPLICAS.cp_comm else []
     found += ["flex"] if layout.flex else []
     found += ["EP overlap"] if layout.ep_overlap else []
+    found += ["weights' gradients late"] if layout.delay_wgrad else []
     found += ["shared expert beside"] if layout.shared_overlap else []
     found += [layout.schedule] if layout.schedule != REPLICAS.schedule else []
     found += [f"order {'-'.join(layout.order)}"] if layout.order != REPLICAS.order else []

@@ -26,6 +26,7 @@ _FAR: tuple[Axis, ...] = ("tp", "cp", "pp", "dp")  # pipeline stages close toget
 _BESIDE = {
     "flex": "ep=2,",
     "ep_overlap": "ep=2,",
+    "delay_wgrad": "ep=2,ep_overlap,",
     "shared_overlap": "ep=2,",
     "sp": "tp=2,",
     "tp_overlap": "tp=2,sp,",
@@ -126,7 +127,7 @@ class Space:
         """Return the layout of *division*; exchanges overlap, and tokens are sent once, only where that is fixed."""
         goes_with = {
             "tp_overlap": division.sp,
-            **dict.fromkeys(("flex", "ep_overlap", "shared_overlap"), division.ep > 1),
+            **dict.fromkeys(("flex", "ep_overlap", "delay_wgrad", "shared_overlap"), division.ep > 1),
         }
         said: dict[str, Any] = {name: goes and bool(dict(self.fixed).get(name)) for name, goes in goes_with.items()}
         return Layout(**division._asdict(), **said)

@@ -312,14 +312,15 @@ def _issued(device: Device, network: Network, options: StepOptions) -> tuple[Lau
 
 
 @once
-def weights_s(device: Device, network: Network, options: StepOptions) -> float:
-    """Return the time that the backward pass of *network* spends on gradients of parameters, in seconds on *device*."""
+def weights_of(device: Device, network: Network, options: StepOptions) -> Mapping[str, DeviceWork]:
+    """Return the kernels of *device* for gradients of parameters in the backward pass of *network*, by layer."""
     issuer = _Issuer(device, network, options)
-    found = 0.0
+    found = {}
     for step in backward_steps(network):
         if step.layer.trained and not isinstance(step.layer.operator, Exchange):
             priced = issuer.priced(step.layer, "bwd_weight")
-            found += priced[1].time_s if priced is not None else 0.0
+            if priced is not None:
+                found[step.layer.name] = priced[1]
     return found
 
 

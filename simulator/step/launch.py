@@ -58,7 +58,7 @@ class Launch:
     gradients of earlier micro-batches, so the first micro-batch omits it.  ``sent`` is the collective, if the operator
     is an exchange.  ``needs`` names the layers whose exchanges it waits for.  ``over``: an update is over the
     parameters whose state the rank keeps (``kept``), a pass before it over all gradients of the rank (``all``), or over
-    these only if ranks sum theirs (``summed``).
+    these only if ranks sum theirs (``summed``).  ``late``: it computes gradients of parameters that were put off.
     """
 
     name: str
@@ -72,6 +72,7 @@ class Launch:
     sent: LayerCollective | None = None
     needs: tuple[str, ...] = ()
     over: Literal["kept", "all", "summed"] = "kept"
+    late: bool = False
 
     @property
     def device_s(self) -> float:

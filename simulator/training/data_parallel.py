@@ -17,11 +17,12 @@ from simulator.questions.layout import Layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass
+from simulator.step.issue import weights_of
 from simulator.step.launch import Launch
 from simulator.step.precision import parameter_bytes
 from simulator.training.exchange import GroupExchange, bucket_size, copy_in, copy_out
 from simulator.training.micro_batches import Batches
-from simulator.training.overlap import turns_of
+from simulator.training.overlap import put_off, turns_of
 from simulator.training.worker import RankRoles
 from simulator.workload.backward import backward_steps
 from simulator.workload.network import Network, Parameter
@@ -108,6 +109,11 @@ def write_data_parallel(outline: StepOutline, *, copies: bool) -> None:
     """
     builder, crew, network, question, layout, both, batches = outline
     passes, last = crew.passes(), batches.last
+    if layout.delay_wgrad:
+        options = question.rank_options
+        passes = put_off(
+            passes, [weights_of(role.place.device, role.network or network, options) for role in crew.roles]
+        )
     apart = expert_parameters(network) if len(both) > 1 else frozenset()
     element_bytes = gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
     bucket_bytes = bucket_size(question, layout, element_bytes)
@@ -198,14 +204,15 @@ def awaited(issue: Launch, ahead: Mapping[str, tuple[int, ...]]) -> tuple[int, .
 def ready_after(passes: Sequence[Launch], network: Network) -> list[tuple[Parameter, ...]]:
     """Return for each issue the parameters whose gradients it completes.
 
-    A layer's first issue in the backward pass completes all gradients up to the next layer that is issued.
+    A layer's first issue in the backward pass, or the one that was put off, completes all gradients up to the next
+    layer that is issued.
     """
     steps = backward_steps(network)
     place = {step.layer.name: number for number, step in enumerate(steps)}
     first: dict[int, int] = {}  # by position in the backward pass: the layer's first issue
     for number, issue in enumerate(passes):
         if issue.part == "backward" and not issue.again and issue.layer in place:
-            first.setdefault(place[issue.layer], number)
+            first[place[issue.layer]] = number if issue.late else first.get(place[issue.layer], number)
     found: list[tuple[Parameter, ...]] = [()] * len(passes)
     for begins, upto in pairwise([*sorted(first), len(steps)]):
         found[first[begins]] = tuple(p for step in steps[begins:upto] for p in step.ready)

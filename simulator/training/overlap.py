@@ -7,11 +7,12 @@ backward pass of another in turns, each up to its next exchange of experts, whic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import TypeVar
 
-from simulator.step.launch import Launch
+from simulator.records import replace
+from simulator.step.launch import DeviceWork, Launch
 
 _T = TypeVar("_T")
 
@@ -26,14 +27,66 @@ def _stretches(items: Iterable[_T], launch_of: Callable[[_T], Launch]) -> Iterat
     found: list[_T] = []
     was_sent = False
     for each in items:
-        sent = launch_of(each).sent
-        is_sent = sent is not None and sent.axis == "ep"
+        is_sent = _is_sent(launch_of(each))
         if was_sent and not is_sent:
             yield found
             found = []
         found.append(each)
         was_sent = is_sent
     yield found
+
+
+def put_off(
+    passes: Sequence[tuple[Launch, ...]], weights: Sequence[Mapping[str, DeviceWork]]
+) -> list[tuple[Launch, ...]]:
+    """Return *passes*, equivalent launches of several devices, with gradients of parameters after the next exchange.
+
+    So tokens' gradients are sent earlier, and the exchange passes while the others are computed (``backward_dw`` of
+    Megatron-Core's layers, ``--delay-wgrad-compute``).  *weights*: for each device, their kernels by layer.  What other
+    kernels are compiled into stays.
+    """
+    found: list[tuple[Launch, ...]] = []
+    later: list[tuple[Launch, ...]] = []
+    for number, same in enumerate(passes):
+        first = same[0]
+        works = [each.get(first.layer) for each in weights]
+        rests = [_without(issue.work, work) for issue, work in zip(same, works, strict=True)]
+        if first.part != "backward" or first.again or first.name != first.layer or None in rests:
+            found.append(same)
+        else:
+            halves = list(zip(same, rests, works, strict=True))
+            found.append(tuple(_with(issue, rest) for issue, rest, _ in halves if rest is not None))
+            put = [_with(issue, work) for issue, _, work in halves if work is not None]
+            later.append(tuple(replace(each, name=f"{each.name} (weights)", late=True, needs=()) for each in put))
+        following = passes[number + 1][0] if number + 1 < len(passes) else None
+        if _is_sent(first) and (following is None or not _is_sent(following)):
+            found += later
+            later = []
+    return found + later
+
+
+def _without(work: DeviceWork, others: DeviceWork | None) -> DeviceWork | None:
+    """Return *work* without the kernels of *others*; None if it has not got them all."""
+    if others is None:
+        return None
+    rest = list(zip(work.kinds, work.costs, strict=True))
+    for kernel in zip(others.kinds, others.costs, strict=True):
+        if kernel not in rest:
+            return None
+        rest.remove(kernel)
+    kinds, costs = tuple(kind for kind, _ in rest), tuple(cost for _, cost in rest)
+    return DeviceWork(kinds, costs, sum(cost.time_s for cost in costs))
+
+
+def _with(issue: Launch, work: DeviceWork) -> Launch:
+    """Return the part of *issue* that is *work*, with a share of the host's time for each kernel."""
+    share = len(work.costs) / len(issue.work.costs)
+    return replace(issue, work=work, host_s=share * issue.host_s)
+
+
+def _is_sent(issue: Launch) -> bool:
+    """Return whether *issue* is an exchange of experts."""
+    return issue.sent is not None and issue.sent.axis == "ep"
 
 
 def turns_of(passes: Sequence[Launch], numbers: Sequence[int], *, overlaps: bool) -> Iterator[list[tuple[int, int]]]:

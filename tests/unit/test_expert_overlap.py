@@ -10,10 +10,10 @@ from simulator.places import Places
 from simulator.questions.layout import parse_layout
 from simulator.questions.options import StepOptions
 from simulator.results.training import TrainingResult
-from simulator.step.issue import launches_of
+from simulator.step.issue import launches_of, weights_of
 from simulator.step.launch import NOTHING, Launch, LayerCollective, Part
 from simulator.training import divided
-from simulator.training.overlap import in_turns, turns_of
+from simulator.training.overlap import in_turns, put_off, turns_of
 from simulator.training.worker import ChunkRun
 from simulator.workload.zoo.registry import build_network
 from tests.asked import step_on
@@ -70,6 +70,38 @@ def test_a_step_is_between_the_longest_and_the_sum(count: int) -> None:
     assert hides <= (count - 1) / count * exchanging_s(apart) * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("words", ["ep=16,zero=1", "ep=8,pp=2,vp=2,zero=1"])
+def test_gradients_that_are_put_off_let_exchanges_start_earlier(words: str) -> None:
+    hidden, late = (step(f"{words},ep_overlap{more}", 8, contention=False) for more in ("", ",delay_wgrad"))
+    assert late.step.busy_s == pytest.approx(hidden.step.busy_s, rel=1e-2 if "pp" in words else 1e-9)
+    assert late.step_time_s < hidden.step_time_s
+    assert late.exposed_s < hidden.exposed_s
+
+
+def test_what_is_put_off_computes_all_gradients_of_parameters_after_an_exchange() -> None:
+    part = divided(MIXTURE, parse_layout("ep=16").on(16))
+    device = Places(NODES).place(NODES.gpus[0]).device
+    passes = [(each,) for each in launches_of(device, part, MEGATRON) if each.part != "update"]
+    weights = weights_of(device, part, MEGATRON)
+    found = [each for (each,) in put_off(passes, [weights])]
+    for times in ("device_s", "host_s"):
+        whole_s = sum(getattr(each, times) for (each,) in passes)
+        assert sum(getattr(each, times) for each in found) == pytest.approx(whole_s)
+    late = [each.layer for each in found if each.late]
+    assert set(late) == set(weights)
+    for layer in late:
+        first, last = (
+            place
+            for place, each in enumerate(found)
+            if each.layer == layer
+            and each.name.startswith(layer)
+            and each.part == "backward"
+            and each.name in (layer, f"{layer} (weights)")
+        )
+        sent = [each for each in found[first:last] if each.sent is not None and each.sent.axis == "ep"]
+        assert sent or not any(each.sent for each in found[last:])
+
+
 def test_with_one_micro_batch_nothing_is_hidden() -> None:
     apart, hidden = (step(f"ep=16,zero=1{more}", 1) for more in ("", ",ep_overlap"))
     assert hidden.step_time_s == pytest.approx(apart.step_time_s)
@@ -124,6 +156,7 @@ def test_the_shared_expert_hides_exchanges_for_as_long_as_it_computes() -> None:
     ("words", "why"),
     [
         ("shared_overlap", "add ep=2 or more"),
+        ("ep=2,delay_wgrad", "add ep_overlap"),
         ("ep=2,shared_overlap,ep_overlap", "give one of the two"),
         ("ep_overlap", "add ep=2 or more"),
         ("ep=2,fsdp,ep_overlap", "goes with zero=0 and zero=1, not 3"),

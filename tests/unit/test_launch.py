@@ -114,6 +114,7 @@ def test_what_hides_and_limits_exchanges_of_experts() -> None:
     found = options(f"{MIXTRAL} {more}")
     assert (found["set expert_capacity"], found["set pad_capacity"]) == (125, 1)
     assert "ep_overlap" in found["parallel"].split(",")
+    assert "ep_overlap,delay_wgrad" in options(f"{MIXTRAL} {more} --delay-wgrad-compute")["parallel"]
     shared = "--moe-shared-expert-intermediate-size 64 --moe-shared-expert-overlap"
     assert "shared_overlap" in options(f"{MIXTRAL} {shared}")["parallel"].split(",")
     assert "shared_overlap" not in options(f"{MIXTRAL} --moe-shared-expert-overlap")["parallel"]

@@ -133,6 +133,7 @@ def _layout(layout: Layout, found: Emission) -> None:
         "--expert-tensor-parallel-size": layout.etp if layout.etp != layout.tp else None,
         "--moe-token-dispatcher-type flex --moe-enable-deepep": layout.flex,
         "--overlap-moe-expert-parallel-comm": layout.ep_overlap,
+        "--delay-wgrad-compute": layout.delay_wgrad,
         "--moe-shared-expert-overlap": layout.shared_overlap,
         "--sequence-parallel": layout.sp,
         "--tp-comm-overlap": layout.tp_overlap,

@@ -216,5 +216,6 @@ def _titan_layout(layout: Layout, layers: int, found: Emission) -> None:
         f"cp_comm={layout.cp_comm}; keys circulate among parts of a sequence": layout.cp_comm != "p2p",
         "flex; tokens go by an all-to-all": layout.flex,
         "ep_overlap; computing waits for the all-to-all": layout.ep_overlap,
+        "delay_wgrad; gradients of parameters come with the others": layout.delay_wgrad,
         "shared_overlap; the shared expert runs after the others": layout.shared_overlap,
     }
