@@ -16,7 +16,7 @@ from simulator.plan.plan import Fragment, Resource, Work
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, replace
 from simulator.results.ran import StreamUse, stream_uses
-from simulator.step.issue import launches_of, weights_of
+from simulator.step.issue import gradient_work, launches_of
 from simulator.step.launch import Launch, Part
 from simulator.step.precision import storage_of
 from simulator.sums import sums_by_key
@@ -205,7 +205,7 @@ def _price(shared: SharedStep, role: Role, network: Network) -> _Priced:
     whole_s = sum(seconds.values())
     mean = tuple((resource, used_s / whole_s) for resource, used_s in sums_by_key(loads).items() if whole_s > 0)
     splits = schedule_of(question.layout).splits
-    weights = weights_of(device, network, question.options) if splits else {}
+    weights = gradient_work(device, network, question.options) if splits else {}
     weights_s = sum(work.time_s for work in weights.values())
     trained = [p for p in network.parameters if p.trained]
     apart = expert_parameters(network) if shared.layout.has_experts_apart else frozenset()
@@ -229,7 +229,7 @@ def _together(
             onward = [each for each in forward if each.part == "forward"]
             back: list[tuple[Launch, ...]] = [(each,) for each in backward if each.part == "backward"]
             if shared.layout.delay_wgrad:
-                back = put_off(back, [weights_of(role.place.device, parts[at[1]], shared.question.rank_options)])
+                back = put_off(back, [gradient_work(role.place.device, parts[at[1]], shared.question.rank_options)])
             launches = in_turns([each for (each,) in back], onward, lambda each: each)
             known[key] = execute(shared.machine, plan_chunk(shared, role, launches), fold=shared.fold)
         found[at[0], at[1]] = known[key]

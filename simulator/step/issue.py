@@ -312,7 +312,7 @@ def _issued(device: Device, network: Network, options: StepOptions) -> tuple[Lau
 
 
 @once
-def weights_of(device: Device, network: Network, options: StepOptions) -> Mapping[str, DeviceWork]:
+def gradient_work(device: Device, network: Network, options: StepOptions) -> Mapping[str, DeviceWork]:
     """Return the kernels of *device* for gradients of parameters in the backward pass of *network*, by layer."""
     issuer = _Issuer(device, network, options)
     found = {}

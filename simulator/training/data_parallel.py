@@ -17,7 +17,7 @@ from simulator.questions.layout import Layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass
-from simulator.step.issue import weights_of
+from simulator.step.issue import gradient_work
 from simulator.step.launch import Launch
 from simulator.step.precision import parameter_bytes
 from simulator.training.exchange import GroupExchange, bucket_size, copy_in, copy_out
@@ -112,7 +112,7 @@ def write_data_parallel(outline: StepOutline, *, copies: bool) -> None:
     if layout.delay_wgrad:
         options = question.rank_options
         passes = put_off(
-            passes, [weights_of(role.place.device, role.network or network, options) for role in crew.roles]
+            passes, [gradient_work(role.place.device, role.network or network, options) for role in crew.roles]
         )
     apart = expert_parameters(network) if len(both) > 1 else frozenset()
     element_bytes = gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)

@@ -10,7 +10,7 @@ from simulator.places import Places
 from simulator.questions.layout import parse_layout
 from simulator.questions.options import StepOptions
 from simulator.results.training import TrainingResult
-from simulator.step.issue import launches_of, weights_of
+from simulator.step.issue import gradient_work, launches_of
 from simulator.step.launch import NOTHING, Launch, LayerCollective, Part
 from simulator.training import divided
 from simulator.training.overlap import in_turns, put_off, turns_of
@@ -82,7 +82,7 @@ def test_what_is_put_off_computes_all_gradients_of_parameters_after_an_exchange(
     part = divided(MIXTURE, parse_layout("ep=16").on(16))
     device = Places(NODES).place(NODES.gpus[0]).device
     passes = [(each,) for each in launches_of(device, part, MEGATRON) if each.part != "update"]
-    weights = weights_of(device, part, MEGATRON)
+    weights = gradient_work(device, part, MEGATRON)
     found = [each for (each,) in put_off(passes, [weights])]
     for times in ("device_s", "host_s"):
         whole_s = sum(getattr(each, times) for (each,) in passes)
