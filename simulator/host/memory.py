@@ -66,16 +66,12 @@ def _passed_on_cpu(question: AccessQuestion, cpu: Cpu, memory: Memory) -> HostTi
     said = f"{format_bandwidth(moved / time_s, 3)} of {'read and written' if both else 'read'} bytes"
     figures = {"bandwidth_Bps": moved / time_s, "given_Bps": given_Bps}
     if isinstance(kernel, Gather):
-        times = gather_times(cpu, kernel)
-        found = {
-            "instructions of each row": times.compute_s,
-            "latency of memory": times.wait_s,
-            by_bytes: times.bytes_s,
-            "start of a kernel": start_time(cpu),
-        }
+        compute_s, wait_s, bytes_s = gather_times(cpu, kernel)
+        found = {"instructions of each row": compute_s, "latency of memory": wait_s, by_bytes: bytes_s}
+        found["start of a kernel"] = start_time(cpu)
         apart = (
-            f"first lines of rows take {format_duration(times.wait_s, 3)}, bytes {format_duration(times.bytes_s, 3)}, "
-            f"instructions {format_duration(times.compute_s, 3)} beside both"
+            f"first lines of rows take {format_duration(wait_s, 3)}, bytes {format_duration(bytes_s, 3)}, "
+            f"instructions {format_duration(compute_s, 3)} beside both"
         )
         bound = max(found, key=lambda name: found[name])
         return HostTime(time_s, "all of it", bound, (said, apart, *memory.why), figures)

@@ -20,7 +20,6 @@ from simulator.devices.cpu import (
     vector_rate,
 )
 from simulator.devices.cpu.memory import bandwidth, cache_bytes, held_share, transfer_time
-from simulator.records import dataclass
 from simulator.workload.kernels import Rowwise, Streaming
 from simulator.workload.operators import Gather, Pooling
 from simulator.workload.precision import ELEMENT_BYTES
@@ -90,7 +89,7 @@ def rowwise_pass(cpu: Cpu, kernel: Rowwise) -> KernelCost:
     else:
         element_s = cycles / vector_rate(cpu, threads)
     compute_s = rows_each * threads * (kernel.cols * element_s + c.row_cycles / scalar_rate(cpu, threads))
-    return _pass(cpu, compute_s, kernel.bytes, threads)
+    return pass_cost(cpu, compute_s, transfer_time(cpu, kernel.bytes, threads), kernel.bytes, threads)
 
 
 def pooling_pass(cpu: Cpu, kernel: Pooling) -> KernelCost:
@@ -102,21 +101,13 @@ def pooling_pass(cpu: Cpu, kernel: Pooling) -> KernelCost:
     # Both libraries divide channels among threads.
     threads = max(1, min(cpu.threads, math.ceil(kernel.input_elements / c.grain_elements)))
     compute_s = kernel.output_elements * cycles / scalar_rate(cpu, threads)
-    return _pass(cpu, compute_s, kernel.bytes, threads)
+    return pass_cost(cpu, compute_s, transfer_time(cpu, kernel.bytes, threads), kernel.bytes, threads)
 
 
-@dataclass(frozen=True, slots=True)
-class GatherTimes:
-    """The parts of a gather: instructions, which overlap the rest; waits for each row's first line; transfer."""
+def gather_times(cpu: Cpu, kernel: Gather) -> tuple[float, float, float]:
+    """Return the times of *kernel* on *cpu*, without its start-up time, in seconds.
 
-    compute_s: float
-    wait_s: float
-    bytes_s: float
-
-
-def gather_times(cpu: Cpu, kernel: Gather) -> GatherTimes:
-    """Return the times of *kernel* on *cpu*, without its start-up time.
-
+    They are those of its instructions, which overlap the rest, of waits for each row's first line, and of transfer.
     Rows are scattered over the table, so the first line of a row that no cache holds costs a memory latency, shared by
     the rows that a core has in flight; the row's further lines arrive as a stream.
     """
@@ -130,22 +121,15 @@ def gather_times(cpu: Cpu, kernel: Gather) -> GatherTimes:
     missed = max(0.0, 1.0 - held / table_bytes)
     rest = max(0.0, 1.0 - missed * LINE_BYTES / row_bytes)
     read_s = rest * picked_bytes / bandwidth(cpu, table_bytes, threads)
-    return GatherTimes(
-        compute_s=kernel.rows * c.gather_row_cycles / scalar_rate(cpu, threads),
-        wait_s=kernel.rows * missed * cpu.memory_latency_s / (c.gather_rows_ahead * cores),
-        bytes_s=read_s + transfer_time(cpu, kernel.bytes - picked_bytes, threads),
-    )
+    compute_s = kernel.rows * c.gather_row_cycles / scalar_rate(cpu, threads)
+    wait_s = kernel.rows * missed * cpu.memory_latency_s / (c.gather_rows_ahead * cores)
+    return compute_s, wait_s, read_s + transfer_time(cpu, kernel.bytes - picked_bytes, threads)
 
 
 def gather_pass(cpu: Cpu, kernel: Gather) -> KernelCost:
     """Return the cost of *kernel* on *cpu*."""
-    times = gather_times(cpu, kernel)
-    threads = pass_threads(cpu, kernel.rows * kernel.cols)
-    return pass_cost(cpu, times.compute_s, times.wait_s + times.bytes_s, kernel.bytes, threads)
-
-
-def _pass(cpu: Cpu, compute_s: float, n_bytes: int, threads: int) -> KernelCost:
-    return pass_cost(cpu, compute_s, transfer_time(cpu, n_bytes, threads), n_bytes, threads)
+    compute_s, wait_s, bytes_s = gather_times(cpu, kernel)
+    return pass_cost(cpu, compute_s, wait_s + bytes_s, kernel.bytes, pass_threads(cpu, kernel.rows * kernel.cols))
 
 
 def pass_cost(

@@ -48,7 +48,6 @@ from simulator.devices.gpu.memory import (
     near_bytes,
 )
 from simulator.questions.where import Month
-from simulator.records import replace
 from simulator.workload.kernels import Rowwise
 from simulator.workload.precision import ELEMENT_BYTES
 
@@ -207,50 +206,47 @@ def _channels(gpu: Gpu, kernel: Rowwise) -> KernelCost:
         if gpu.traits.integers == "shared":
             clocks *= costs.places
         threads_s = (clocks + costs.block_clocks) / gpu.light_clock_Hz
-    cost = _cost(gpu, kernel, memory_s, threads_s, moved)
-    return replace(cost, bound="latency") if cost.bound == "compute" else cost
+    return _cost(gpu, kernel, memory_s, threads_s, moved, other="latency")
 
 
 _SUM_THREADS, _SUM_WIDTH = 128, 32  # of a block of sums, and those of them side by side, each with four columns
 _SUM_LEAST, _SUM_MOST = 16, 256  # values of a thread
-
-
-def _partial_sums_s(gpu: Gpu, kernel: Rowwise) -> float:
-    """Return the seconds in which the last block of each column adds up what the others left in memory.
-
-    Each of its threads waits for one partial sum after the other.  Blocks are as many as fill the SMs, but for those
-    that would have few values (aten, ``native/cuda/Reduce.cuh``, ``setReduceConfig``).
-    """
-    costs = gpu.constants(RowwiseCosts)
-    width = min(_SUM_WIDTH, 1 << max(0, (kernel.rows // 4).bit_length() - 1))
-    height = _SUM_THREADS // width
-    values, across = kernel.cols / height, -(-kernel.rows // (4 * width))
-    filling = gpu.sm_count * (gpu.traits.threads_per_sm // _SUM_THREADS)
-    if values < _SUM_MOST or across > filling:
-        return 0.0
-    parts = max(min(-(-filling // across), math.ceil(values / _SUM_LEAST)), math.ceil(values / _SUM_MOST))
-    clocks = math.ceil(parts / height) * costs.load_clocks + costs.partial_end_clocks
-    return clocks / gpu.light_clock_Hz if parts > 1 else 0.0
-
-
 _WHOLE_THREADS, _WHOLE_VECTOR = 512, 4  # of a block of the sum over everything, and elements of one of its loads
 
 
-def _whole_sum(gpu: Gpu, kernel: Rowwise, n_bytes: float) -> KernelCost:
-    """Return the cost of a sum over everything: one block, each of whose loads waits for the one before, or many.
+def _parts(gpu: Gpu, threads: int, values: float, across: int = 1) -> int:
+    """Return the blocks that divide the *values* of each thread of a sum; *across*: blocks side by side.
 
-    Many leave their sums in memory, and the last one adds these up (``setReduceConfig``, as for columns).
+    They are as many as fill the SMs, but for those that would have few values (aten, ``native/cuda/Reduce.cuh``,
+    ``setReduceConfig``).
     """
+    filling = gpu.sm_count * (gpu.traits.threads_per_sm // threads)
+    if values < _SUM_MOST or across > filling:
+        return 1
+    return max(min(-(-filling // across), math.ceil(values / _SUM_LEAST)), math.ceil(values / _SUM_MOST))
+
+
+def _added_clocks(gpu: Gpu, parts: int, at_once: int) -> float:
+    """Return the clocks in which the last block adds up what *parts* left in memory, one load after the other."""
+    costs = gpu.constants(RowwiseCosts)
+    return math.ceil(parts / at_once) * costs.load_clocks + costs.partial_end_clocks if parts > 1 else 0.0
+
+
+def _partial_sums_s(gpu: Gpu, kernel: Rowwise) -> float:
+    """Return the seconds in which the last block of each column adds up what the others left."""
+    width = min(_SUM_WIDTH, 1 << max(0, (kernel.rows // 4).bit_length() - 1))
+    height = _SUM_THREADS // width
+    parts = _parts(gpu, _SUM_THREADS, kernel.cols / height, -(-kernel.rows // (4 * width)))
+    return _added_clocks(gpu, parts, height) / gpu.light_clock_Hz
+
+
+def _whole_sum(gpu: Gpu, kernel: Rowwise, n_bytes: float) -> KernelCost:
+    """Return the cost of a sum over everything: one block, each of whose loads waits for the one before, or many."""
     costs, values = gpu.constants(RowwiseCosts), math.ceil(kernel.cols / _WHOLE_THREADS)
-    parts, last = 1, 0.0
-    if values >= _SUM_MOST:
-        filling = gpu.sm_count * (gpu.traits.threads_per_sm // _WHOLE_THREADS)
-        parts = max(min(filling, math.ceil(values / _SUM_LEAST)), math.ceil(values / _SUM_MOST))
-        last = math.ceil(parts / _WHOLE_THREADS) * costs.load_clocks + costs.partial_end_clocks
+    parts = _parts(gpu, _WHOLE_THREADS, values)
     waits_s = math.ceil(values / parts / _WHOLE_VECTOR) * costs.sum_load_clocks / gpu.light_clock_Hz
-    ends_s = (costs.sum_block_clocks + last) / gpu.light_clock_Hz
-    cost = _cost(gpu, kernel, memory_time(gpu, n_bytes, 0.0), waits_s, n_bytes, ends_s)
-    return replace(cost, bound="latency") if cost.bound == "compute" else cost
+    ends_s = (costs.sum_block_clocks + _added_clocks(gpu, parts, _WHOLE_THREADS)) / gpu.light_clock_Hz
+    return _cost(gpu, kernel, memory_time(gpu, n_bytes, 0.0), waits_s, n_bytes, ends_s, other="latency")
 
 
 _OWN_THREADS = 512  # of a block (``MAX_BLOCK_SIZE``)
@@ -273,19 +269,25 @@ def _own_channels(gpu: Gpu, kernel: Rowwise, arrays: int, n_bytes: float) -> Ker
         threads_s, launches = -(-blocks // at_once) * clocks / gpu.light_clock_Hz, 0
     most = -(-blocks // gpu.sm_count) * gpu.sm_count / blocks  # of the busiest SM, against all alike
     issued_s = issue_time(gpu, kernel.rows * kernel.cols * most, costs.own_slots)
-    cost = _cost(gpu, kernel, memory_s, max(threads_s, issued_s), moved, (launches + _HELPERS[arrays]) * start_s)
-    return replace(cost, bound="latency") if cost.bound == "compute" else cost
+    besides_s = (launches + _HELPERS[arrays]) * start_s
+    return _cost(gpu, kernel, memory_s, max(threads_s, issued_s), moved, besides_s, other="latency")
 
 
 def _cost(
-    gpu: Gpu, kernel: Rowwise, memory_s: float, other_s: float, moved_bytes: float, ends_s: float = 0.0
+    gpu: Gpu,
+    kernel: Rowwise,
+    memory_s: float,
+    other_s: float,
+    moved_bytes: float,
+    ends_s: float = 0.0,
+    other: Bound = "compute",
 ) -> KernelCost:
     """Return the cost of overlapping parts: a norm of fourth order, as near a tie neither part is fully hidden.
 
-    ``ends_s`` is the time of one block besides its loads, which nothing else hides.
+    ``ends_s`` is the time of one block besides its loads, which nothing else hides; ``other``: what *other_s* is of.
     """
     start_s = gpu.constants(MemoryCosts).start_s
     longer_s, shorter_s = max(memory_s, other_s), min(memory_s, other_s)
     joined_s = longer_s * (1.0 + (shorter_s / longer_s) ** 4) ** 0.25 if longer_s else 0.0
-    bound: Bound = "latency" if joined_s < start_s else "memory" if memory_s >= other_s else "compute"
+    bound: Bound = "latency" if joined_s < start_s else "memory" if memory_s >= other_s else other
     return KernelCost(start_s + ends_s + joined_s, bound, kernel.flop, moved_bytes)
