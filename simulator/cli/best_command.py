@@ -113,7 +113,7 @@ def answer_best(written: CommandOptions, wanted: Mapping[str, Any]) -> Answers:
 
     def lines(style: Style) -> list[str]:
         shown = best_lines(space, machine.name, session.network(question), found, style)
-        shown += ["", *_next(commands, style)]
+        shown += ["", *_next(commands, style), "", *_counts(found, style)]
         return shown + (launch_rows(asked, launches) if launches else [])
 
     def document() -> dict[str, Any]:
@@ -152,9 +152,12 @@ def best_lines(space: Space, machine: str, network: Network, best: Ranking, styl
     for said in _verdict(best):
         lines += style.wrap(said, "bold", hang=2)
     lines += ["", *table_lines(columns, style)]
-    lines += style.wrap(f"* {UNSURE}", "dim", hang=2) if unsure else []
+    return [*lines, *(style.wrap(f"* {UNSURE}", "dim", hang=2) if unsure else [])]
+
+
+def _counts(best: Ranking, style: Style) -> list[str]:
     count = f"{best.feasible_count:,} layouts fit; the best {best.simulated_count} were simulated"
-    lines += ["", *style.wrap(f"{count}, the others estimated from the costs of their parts", hang=2)]
+    lines = style.wrap(f"{count}, the others estimated from the costs of their parts", hang=2)
     reasons = sorted(best.infeasible.items(), key=lambda i: (-i[1], i[0]))
     why = ", ".join(f"{n:,} ({reason})" for reason, n in reasons)
     return lines + (style.wrap(f"not feasible: {why}", "dim", hang=2) if why else [])

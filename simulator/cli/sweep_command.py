@@ -276,7 +276,7 @@ def sweep_lines(over: Sequence[str], rows: Sequence[Row], style: Style) -> list[
         lines += ["", *style.wrap(f"none fits into the memory of its devices; {needs}", "red")]
     lines += _refused_lines(over, rows, style)
     if ranked:
-        words = f"with {_place(over, ranked[0])}, which changes would make it faster still"
+        words = f"use {_place(over, ranked[0])}; which options would make it faster still"
         lines += ["", *next_lines(words, style, ranked[0]["question"])]
     return lines
 
@@ -311,7 +311,7 @@ def _verdict(over: Sequence[str], rows: Sequence[Row], ranked: Sequence[Row]) ->
         ratio = _ratio(over, then, first)
         said = f"{times_words(1 / ratio.value)} times as fast ({ratio.inverse.band})"
         if ratio.value > 1.0:
-            said = f"{ratio.more_words()} time per sample, {100 * (1 - 1 / ratio.value):.1f} % fewer samples/s"
+            said = f"{ratio.more_words('time per sample')}, {100 * (1 - 1 / ratio.value):.1f} % fewer samples/s"
         saved = first["memory_bytes"] - then["memory_bytes"]
         memory = f"{format_size(abs(saved), 3)} {'less' if saved > 0 else 'more'} memory"
         return f"{_place(over, then)} against {_place(over, first)}: {said}, {memory}; both fit"

@@ -39,12 +39,13 @@ class Ratio(NamedTuple):
         low, high = (times_words(self.value * math.exp(end)) for end in (-self.error, self.error))
         return f"{BAND_HEAD} {low} to {high}"
 
-    def more_words(self) -> str:
-        """Return how much more that is: 27.9 % more (80 % band 11 to 47 %)."""
+    def more_words(self, what: str) -> str:
+        """Return how much more of *what* that is: 27.9 % more time (80 % band 11 to 47 %)."""
+        more = f"{100 * (self.value - 1):.1f} % more {what}"
         if self.error is None:
-            return f"{100 * (self.value - 1):.1f} % more"
+            return more
         low, high = (f"{100 * (self.value * math.exp(end) - 1):.0f}" for end in (-self.error, self.error))
-        return f"{100 * (self.value - 1):.1f} % more ({BAND_HEAD} {low} to {high} %)"
+        return f"{more} ({BAND_HEAD} {low} to {high} %)"
 
     def equal_words(self) -> str:
         """Return that the two are equal, how far apart they are, and how far the model may err."""
