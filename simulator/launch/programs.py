@@ -15,6 +15,8 @@ from simulator.launch.arguments import ARGUMENTS, KNOWN, Arguments, Names, whole
 from simulator.launch.ranks import LaunchDegrees, LaunchLine, LaunchRanks
 from simulator.launch.shell import Command
 from simulator.launch.words import NAMES
+from simulator.questions.layout import parse_layout
+from simulator.training.schedules import part_count
 from simulator.workload.zoo.registry import find_entry
 
 _MOST_BYTES = {"a Python file": 100_000, "torchtitan's file": 1_000_000}
@@ -339,6 +341,9 @@ def _titan_recomputation(args: Arguments, layers: int, found: LaunchLine) -> Non
     elif mode == "selective" and re.fullmatch(r"[1-9]\d{0,3}", how):
         found.options["recompute"] = True
         if int(how) > 1 and layers:
-            blocks = max(1, layers // int(how))
+            layout = parse_layout(str(found.options.get("parallel", "dp")))
+            each = -(-layers // part_count(layout))
+            blocks, of_part = max(1, each // int(how)), " in each part of a pipeline" if layout.pp > 1 else ""
             found.options["recompute_blocks"] = str(blocks)
-            found.notes.append(f"every {how} layers are recomputed: simulated as the first {blocks} of {layers}")
+            told = f"every {how} layers are recomputed: simulated as the first {blocks} of {each}{of_part}"
+            found.notes.append(told)

@@ -101,6 +101,12 @@ def test_what_has_no_influence_is_not_told() -> None:
     assert read(f"{more} --activation_checkpoint.mode none").notes == []
 
 
+@pytest.mark.parametrize(("schedule", "blocks"), [("1F1B", "8"), ("Interleaved1F1B", "4"), ("ZBVZeroBubble", "4")])
+def test_layers_recomputed_are_those_of_a_part_of_a_pipeline(schedule: str, blocks: str) -> None:
+    more = "--parallelism.pipeline_parallel_degree 2 --parallelism.pipeline_parallel_schedule"
+    assert read(f"{more} {schedule}", OLD).options["recompute_blocks"] == blocks
+
+
 def test_other_schedules_are_told() -> None:
     more = "--parallelism.pipeline_parallel_degree 2 --parallelism.pipeline_parallel_schedule"
     assert any("LoopedBFS: is not modelled; simulated as 1F1B" in note for note in read(f"{more} LoopedBFS").notes)
