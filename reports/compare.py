@@ -63,7 +63,6 @@ def environment_blocks(environment: Document) -> Iterator[Block]:
 
 
 def _facts(facts: Document, prefix: str) -> Iterator[tuple[str, str | list[str]]]:
-    """Yield each fact with its name: its text, or the lines of a long list."""
     for key, value in facts.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):
@@ -150,7 +149,6 @@ def errors_figure(classes: Sequence[Row]) -> Figure:
 
 
 def _draw_errors(axes: Axes, row: int, item: Row) -> None:
-    """Draw the median of *item* as a dot, and its 90th percentile as a mark, in *row*."""
     axes.plot([item["median"], item["p90"]], [row, row], color=MUTED, lw=0.8, zorder=1)
     axes.plot([item["median"]], [row], "o", color=SERIES[0][0], ms=6)
     axes.plot([item["p90"]], [row], "|", color=MUTED, ms=9)
@@ -262,7 +260,6 @@ def _axes(figure: Figure) -> Axes:
 
 
 def _ticks(axis: Axis, low: float, high: float) -> None:
-    """Label decades; where there are few, also 2 and 5 within each."""
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < _FEW_DECADES * low else (1.0,), numticks=9))
     axis.set_minor_formatter(NullFormatter())
 

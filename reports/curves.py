@@ -129,7 +129,6 @@ def draw_curve(curve: Curve) -> Figure:
 
 
 def _machines(first: str, last: str) -> str:
-    """Return the name of a range of machines from *first* to *last*: 1 to 32 x dgx-h100."""
     fewest, most = re.match(r"(\d+) x (?=.)", first), re.match(r"(\d+) x (?=.)", last)
     return last if first == last or most is None else f"{fewest[1] if fewest else 1} to {last}"
 

@@ -236,7 +236,6 @@ def draw_machine(
 
 
 def _width(edge: DrawnEdge) -> float:
-    """Return the line width, in points: wider for links in use, and for edges of more links of their kind."""
     return (2.6 if edge.use > 0 else 1.1) * (0.55 + 0.9 * edge.weight)
 
 
@@ -263,7 +262,6 @@ def draw_legend(figure: Figure, view: View, left_in: float, top_in: float, width
 
 
 def _links(view: View) -> dict[str, DrawnEdge]:
-    """Return the kind, count and rate of each sort of link in words, with an edge of that sort."""
     found: dict[str, DrawnEdge] = {}
     for edge in sorted(view.edges, key=lambda edge: (list(WORDS["links"]).index(edge.kind), -edge.count)):
         found.setdefault(f"{'down: ' * edge.is_down}{edge.words}", edge)
@@ -273,7 +271,6 @@ def _links(view: View) -> dict[str, DrawnEdge]:
 def _label_bottleneck(
     axes: Axes, view: View, layout: DrawingLayout, curves: list[Curve], limits: tuple[float, ...], step_in: float
 ) -> None:
-    """Write the bottleneck's name near the middle of its line, where it covers least."""
     marked = [curve for edge, curve in zip(view.edges, curves, strict=True) if edge.is_bottleneck]
     placed = zip(view.symbols, layout.positions, strict=True)
     marked += [(place,) * 4 for symbol, place in placed if symbol.is_bottleneck]

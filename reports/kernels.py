@@ -88,7 +88,6 @@ def roofs_of(step: StepResult) -> Roofs | None:
 
 
 def _issues(step: StepResult) -> Iterator[Launch]:
-    """Yield the issues that the device of *step* runs for one micro-batch."""
     seen: set[int] = set()
     first: int | None = None
     for task in step.timeline.plan.tasks:

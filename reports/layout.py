@@ -67,7 +67,6 @@ def _ports(view: View, xs: list[float]) -> dict[DrawnEdge, tuple[float, float]]:
 
 
 def _tree(view: View) -> tuple[dict[int, int], dict[int, int]]:
-    """Return the parent of each symbol in the PCIe tree, and its depth below a CPU."""
     around: dict[int, list[int]] = {i: [] for i in range(len(view.symbols))}
     for edge in view.edges:
         if edge.kind in HOST_LINKS:
@@ -94,7 +93,6 @@ def _tree(view: View) -> tuple[dict[int, int], dict[int, int]]:
 
 
 def _levels(view: View) -> dict[int, int]:
-    """Return the level of each switch of the network: the lowest is next to other devices."""
     switches = [i for i, symbol in enumerate(view.symbols) if symbol.kind == "network-switch"]
     left = set(switches)
     level = [i for i in switches if any(view.symbols[j].kind != "network-switch" for j in _neighbours(view, i))]
@@ -146,7 +144,6 @@ def _columns(view: View, parents: dict[int, int], levels: dict[int, int]) -> lis
 
 
 def _spread(xs: dict[int, float], row: list[int], step: float) -> None:
-    """Move the symbols of *row* apart to at least *step*, as close to their positions as possible."""
     blocks: list[tuple[list[int], float]] = []  # adjacent symbols, with the position of their middle
     for i in sorted(row, key=lambda i: (xs[i], i)):
         blocks.append(([i], xs[i]))
@@ -196,7 +193,6 @@ def edge_curve(view: View, edge: DrawnEdge, layout: DrawingLayout) -> Curve:
 
 
 def _bent(xa: float, ya: float, xb: float, yb: float, aside: float) -> Curve:
-    """Return a curve between two points whose middle is *aside* to the right of the straight line."""
     first = (2 * xa + xb) / 3 + aside * 4 / 3, (2 * ya + yb) / 3
     second = (xa + 2 * xb) / 3 + aside * 4 / 3, (ya + 2 * yb) / 3
     return (xa, ya), first, second, (xb, yb)

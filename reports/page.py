@@ -66,7 +66,6 @@ def page_of(page: Page) -> str:
 
 
 def _joined(blocks: Sequence[Block]) -> list[Block]:
-    """Return the title in *blocks*, then each of them, and each run of lines as one text; without empty lines."""
     found: list[Block] = []
     runs_on = False
     for block in blocks:
@@ -109,7 +108,6 @@ def _timeline(trace: str) -> dict[str, Any]:
 
 
 def _distinct(counters: Mapping[str, list[float]]) -> list[dict[str, Any]]:
-    """Return the counters by name, those with equal points as one."""
     alike = lists_by_key((tuple(points), name) for name, points in counters.items())
     names = (f"{each[0]} and {len(each) - 1} alike" if len(each) > 1 else each[0] for each in alike.values())
     return [{"name": name, "points": points} for name, points in zip(names, alike, strict=True)]

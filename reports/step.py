@@ -90,7 +90,6 @@ def _figure(result: TrainingResult) -> Figure:
 
 
 def _draw_title(figure: Figure, text: str) -> None:
-    """Write *text* as the title, in smaller letters or on two lines where it would not fit."""
     size = next((size for size in (12, 11, 10) if len(text) * size <= _TITLE), 11)
     lines = textwrap.wrap(text[0].upper() + text[1:], _TITLE // size)
     _, height = figure.get_size_inches()
@@ -121,7 +120,6 @@ def _draw_streams(axes: Axes, result: TrainingResult) -> None:
 
 
 def _bars(result: TrainingResult, names: Sequence[str], numbers: Iterable[int]) -> dict[str, list[tuple[float, float]]]:
-    """Return the start and length of each bar of the activities *numbers* on the streams *names*."""
     spans: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     for number in numbers:
         held, span = spans.get(result.timeline.plan.tasks[number].stream), result.timeline.spans[number]
@@ -135,7 +133,6 @@ def _bars(result: TrainingResult, names: Sequence[str], numbers: Iterable[int]) 
 
 
 def _compared(results: Sequence[TrainingResult]) -> Figure:
-    """Draw, for each result, the time of one device alone, its waits, and what slows it."""
     shown, _ = grouped(results)
     machines = {r.machine for r in shown}
     names = [f"{name_among(r, shown)}{' (bound)' * r.is_bound}" for r in shown]
@@ -184,7 +181,6 @@ def _compared(results: Sequence[TrainingResult]) -> Figure:
 
 
 def _draw_parts(axes: Axes, result: StepResult, waiting: str) -> None:
-    """Draw a bar for each part of the step, divided by kernel class; the remainder is labelled *waiting*."""
     parts = list(result.parts_s)
     for place, kind in enumerate(result.kinds):
         widths = [kind.parts_s.get(part, 0.0) for part in parts]
@@ -210,7 +206,6 @@ def _draw_parts(axes: Axes, result: StepResult, waiting: str) -> None:
 
 
 def _draw_memory(axes: Axes, result: TrainingResult) -> None:
-    """Draw the memory needed as one stacked bar, and the memory available as a line."""
     device = result.tightest
     need = device.need
     left = 0.0
@@ -235,7 +230,6 @@ def _draw_memory(axes: Axes, result: TrainingResult) -> None:
 
 
 def _draw_alternatives(axes: Axes, result: TrainingResult, remedies: Sequence[tuple[str, float, bool]]) -> None:
-    """Draw the step's time next to those of the faster alternatives, or of the changes with which it would fit."""
     rows = [("as it is", result.step_time_s, result.fits)]
     rows += [(view.change_words(other, result), other.step_time_s, other.fits) for other in result.alternatives[:5]]
     rows += remedies

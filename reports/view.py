@@ -98,8 +98,6 @@ def view_of(machine: Machine, gpus: Sequence[int], uses: Mapping[str, float], mo
 
 
 def _more(machine: Machine, hosts: Sequence[int]) -> str:
-    """Return how many nodes are not in *hosts*: those like the first of them, and the others."""
-
     def sort(host: int) -> list[tuple[str, str]]:
         return sorted((node.kind, repr(node.part)) for node in machine.nodes_of(host))
 
@@ -129,7 +127,6 @@ def _hosts(ranks_on: Sequence[int], machine: Machine, focus: Sequence[int]) -> l
 
 
 def _gpus(ranks_on: Sequence[int], machine: Machine, hosts: Sequence[int], focus: Sequence[int]) -> list[int]:
-    """Return the GPUs to show, at most 16: those next to the bottleneck, or else the first ranks."""
     all_gpus = [gpu for host in hosts for gpu in machine.gpus_of(host)]
     if len(all_gpus) <= _MAX_GPUS:
         return all_gpus
@@ -142,7 +139,6 @@ def _gpus(ranks_on: Sequence[int], machine: Machine, hosts: Sequence[int], focus
 
 
 def _kept(machine: Machine, hosts: Sequence[int], gpus: Sequence[int]) -> list[int]:
-    """Return the devices to show: all of the nodes, or the shown GPUs with what connects them to CPUs and NVLink."""
     network = _switches(machine)
     if len(network) > 1 and len(hosts) < machine.n_hosts:  # those next to what is shown
         near = {link.dst for host in hosts for node in machine.nodes_of(host) for link in machine.outgoing[node.index]}
@@ -206,7 +202,6 @@ def _edges(by_name: Mapping[str, float], machine: Machine, symbols: dict[int, in
 
 
 def _models(machine: Machine, kept: Sequence[int]) -> tuple[str, ...]:
-    """Return the parts of GPUs, CPUs and NICs, one line per part: ``gpu0-7: NVIDIA H100``."""
     found: dict[tuple[str, str], dict[str, None]] = {}
     for index in kept:
         node = machine.nodes[index]
@@ -221,7 +216,6 @@ def _within_node(name: str) -> str:
 
 
 def _joined(names: Sequence[str]) -> str:
-    """Return *names* in short; names that differ only by a number become a range."""
     numbers = [int(match[0]) for name in names if (match := re.search(r"\d+$", name))]
     stems = {re.sub(r"\d+$", "", name) for name in names}
     if len(names) == 1:

@@ -104,7 +104,6 @@ def _holds(words: Sequence[str], asked: str) -> bool:
 
 
 def _words_of(text: str) -> list[str]:
-    """Return the words and numbers in *text*: ``8xh100`` is 8 and h100, ``25gbit`` is 25 and gbit."""
     pieces = re.findall(r"\d+(?=[a-z])|[a-z][a-z0-9]*|\d+", text)
     split = (re.sub(r"^x(?=[a-z])", "", piece) for piece in pieces)
     return [word for word in split if word != "x"]

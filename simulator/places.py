@@ -100,7 +100,6 @@ class Places:
 
 
 def _nodes(machine: Machine, name: str | None) -> list[Node]:
-    """Return the node of the GPU or the nodes of the sockets called *name*; raises InputError."""
     if machine.gpus:  # without a search through all nodes
         gpu = machine.nodes[machine.gpus[0]] if name is None else machine.find(name)
         if gpu is not None and isinstance(gpu.part, GpuPart):
@@ -121,7 +120,6 @@ def _nodes(machine: Machine, name: str | None) -> list[Node]:
 
 
 def _host(machine: Machine, gpu: Node) -> str:
-    """Return the CPU that launches for *gpu*: the first one linked to it, or else the first of its node."""
     beside = [machine.nodes[link.dst] for link in machine.outgoing[gpu.index]]
     found = next((node for node in (*beside, *machine.nodes_of(gpu.host)) if isinstance(node.part, CpuPart)), None)
     return found.name if found else "host"

@@ -222,7 +222,6 @@ def _written(options: Mapping[str, object]) -> CommandOptions:
 
 
 def _text(name: str, value: object) -> object:
-    """Return *value* as the text of an option; raises TypeError with the allowed types."""
     option = _OPTIONS[name]
     is_switch = isinstance(option.default, bool)
     if is_switch or isinstance(value, bool):

@@ -70,7 +70,6 @@ def _with_fields(cls: type[Any], of_bases: Sequence[Any], **other: bool) -> Any:
 
 
 def _check_fields(cls: Any, *, init: bool) -> None:
-    """Raise TypeError for fields of *cls* that no ``__init__`` could take."""
     seen_default = False
     for each in cls.__dataclass_fields__.values():
         if each._field_type is not _FIELD:
@@ -84,8 +83,6 @@ def _check_fields(cls: Any, *, init: bool) -> None:
 
 
 def _refusals(cls: Any) -> dict[str, Any]:
-    """Return the methods that refuse to change an object of *cls*; one of a class below may have more attributes."""
-
     def refuse(one: Any, name: str, what: str) -> None:
         if type(one) is cls or any(name == each.name for each in fields(cls)):
             raise FrozenInstanceError(f"cannot {what} field {name!r}")
@@ -117,7 +114,6 @@ def _replaceable(cls: Any) -> tuple[str, ...] | None:
 
 
 def _replace(one: Any, /, **changes: Any) -> Any:
-    """Return *one* with *changes*, as that of the standard library, in half its time."""
     made_by: Any = type(one)
     names = _replaceable(made_by) if hasattr(made_by, "__dataclass_fields__") else None
     if names is None:

@@ -202,7 +202,6 @@ Rate: TypeAlias = Annotated[float, _Quantity("rate", positive=True)]
 def _scaled(
     value: float, units: Sequence[tuple[float, str]], digits: int, beyond: Sequence[tuple[float, str]] = ()
 ) -> str:
-    """Return *value* in the largest of *units* that it reaches; in one of *beyond* where it would need an exponent."""
     value = _steady(value)
     scale, unit = next((u for u in units if abs(value) >= u[0] * (1 - 0.5 * 10**-digits)), units[-1])
     if beyond and abs(value) >= scale * (10**digits - 0.5):

@@ -54,7 +54,6 @@ def read_user_file(
 
 
 def _pieces(stream: BufferedReader, most: int) -> Iterator[bytes]:
-    """Yield up to *most* bytes of *stream*, piece by piece: one read of so many takes their memory for a short file."""
     while most > 0 and (piece := stream.read(min(most, _PIECE_BYTES))):
         most -= len(piece)
         yield piece

@@ -127,7 +127,6 @@ def _first_stored(rounds: Sequence[tuple[ElementMove, ...]], n_ranks: int) -> li
 
 
 def _split(start: int, stop: int, held: Sequence[tuple[int, int]]) -> list[tuple[int, int, bool]]:
-    """Return the intervals that cover *start* to *stop*, as (start, stop, whether it is in *held*)."""
     found = []
     for first, last in sorted(held):
         if first < stop and last > start:

@@ -125,7 +125,6 @@ class StepFitting:
         return found
 
     def _needed(self, savings: Sequence[Saving], asked: StepQuestion, fewer: Way) -> Way:
-        """Return *asked* with *fewer* samples and those of *savings* without which it would not fit."""
         words, small = fewer
         for saving in reversed(savings):
             rest = [other for other in savings if other is not saving]
@@ -195,7 +194,6 @@ def largest_fitting(sizes: Sequence[int], need: Callable[[int], MemoryNeed]) -> 
 
 
 def _applied(chosen: Sequence[Saving], asked: StepQuestion) -> StepQuestion | None:
-    """Return *asked* with the *chosen* changes, or None where they do not go with each other or with the step."""
     with suppress(InputError):
         for _, make in chosen:
             asked = make(asked)
@@ -204,7 +202,6 @@ def _applied(chosen: Sequence[Saving], asked: StepQuestion) -> StepQuestion | No
 
 
 def _smaller(question: StepQuestion, samples: SamplesOption) -> Sequence[int]:
-    """Return the smaller batches, or micro-batches that share out the samples, of which *question* may be made."""
     if samples == "batch":
         return range(1, question.batch)
     whole = question.batch * question.micro_batches
@@ -221,7 +218,6 @@ def _cut(question: StepQuestion, samples: SamplesOption, size: int) -> StepQuest
 
 
 def _tighter(layout: Layout, n_ranks: int) -> Iterator[Layout]:
-    """Yield layouts that hold less than *layout* on each of *n_ranks* ranks, the smallest change first."""
     replicas = layout.cp * (layout.on(n_ranks).dp or 1)
     split = replace(layout, sp=True) if layout.tp > 1 and not layout.sp else None
     if split is not None:
@@ -335,7 +331,6 @@ def _buffer_bytes(search: StepFitting, own: Network, asked: StepQuestion, tp: in
 
 
 def _other_offloads(search: StepFitting) -> Iterator[Way]:
-    """Yield ways to keep more or less of the state on the hosts with which the step fits on both."""
     question, count = search.question, search.count
     layout = Layout(zero=2) if count > 1 and question.layout == REPLICAS else question.layout
     begin = f"{word_of('parallel')} {layout.words} " if layout != question.layout else ""

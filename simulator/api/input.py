@@ -73,8 +73,6 @@ def with_input_cures(context: Context, question: StepQuestion, result: TrainingR
 
 
 class _Input:
-    """The input of the step *result*; the step itself does not change."""
-
     def __init__(self, context: Context, question: StepQuestion, result: TrainingResult) -> None:
         self.context, self.question, self.result = context, question, result
         places = context.places(question.where)
@@ -193,7 +191,6 @@ class _Input:
             count = min(_MOST_STEPS, 2 * count)
 
     def _evaluation_s(self, asked: InputQuestion) -> float:
-        """Return the seconds of evaluation on the first device, with the same input."""
         if not asked.evaluate:
             return 0.0
         question = self.question
@@ -219,7 +216,6 @@ class _Input:
         return run.first_s
 
     def _own_s(self, shape: FedStep) -> float:
-        """Return the seconds per step when input is always ready, for consecutive steps."""
         asked = self.question.input
         assert asked is not None
         under_way = asked.steps_under_way
@@ -227,7 +223,6 @@ class _Input:
         return max(free_s, shape.alone_s / under_way) if under_way > 1 else shape.alone_s
 
     def _limits_s(self, feeding: InputWork, shape: FedStep) -> dict[str, float]:
-        """Return the seconds per step that each stage takes alone, the longest first."""
         asked, load = feeding.asked, feeding.load
         all_s = feeding.loaders * feeding.batches
         found = {"step": self._own_s(shape)}

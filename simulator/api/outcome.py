@@ -113,7 +113,6 @@ def faults_of(context: Context, question: StepQuestion) -> _Faults:
 
 
 def _of_statistics(question: StepQuestion) -> Iterator[str]:
-    """Yield why AdaptDL keeps no statistics of the step of *question*."""
     options = question.options
     if options.mode != "train":
         yield f"keeps statistics of gradients, and {mention('mode', options.mode)} updates nothing"
@@ -169,7 +168,6 @@ def _of_libraries(context: Context, gpus: Sequence[Gpu], month: Month) -> Iterat
 
 
 def _of_recomputation(workload: str, options: StepOptions, network: Network, chunks: int) -> _Faults:
-    """Yield the faults of what is recomputed of *network*, which the step cuts into so many *chunks*."""
     there = len({block_name(layer.name) for layer in network.layers} - {""})
     most, none = ceil(there / chunks), f"and {workload} has none"
     if there and (options.recompute_blocks or 0) > most:
@@ -298,7 +296,6 @@ def least_step_s(context: Context, question: StepQuestion) -> float:
 
 
 def _devices(context: Context, question: StepQuestion) -> tuple[list[Device], int]:
-    """Return the unlike devices of *question*, and how many there are of all; raises InputError."""
     places = context.places(question.where, question.software)
     place = context.single(question)
     if place is not None:

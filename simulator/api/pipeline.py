@@ -144,8 +144,6 @@ def _paces(places: Places, question: StepQuestion, placement: Placement) -> list
 
 
 class _Prices:
-    """Times of collectives run alone; equally placed bundles are simulated once."""
-
     def __init__(self, places: Places, strategy: Strategy) -> None:
         self._machine = places.machine
         self._memory_passes = places.constants(ContentionCosts).memory_passes
@@ -185,7 +183,6 @@ def _received_s(sends: _Prices, placement: Placement, sender: int, stage: int, s
 
 
 def _price(shared: SharedStep, role: Role, network: Network) -> _Priced:
-    """Return the cost of one micro-batch on *network* (a chunk of a stage) alone."""
     machine, device, question = shared.machine, role.place.device, shared.question
     issues = tuple(issue for issue in launches_of(device, network, question.rank_options) if issue.part != "update")
     acting = replace(role, issues=issues)

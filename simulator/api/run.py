@@ -81,7 +81,6 @@ def _every(question: RunQuestion, result: TrainingResult, stopped_s: float, back
 
 
 def _evaluation_s(question: RunQuestion, result: TrainingResult) -> float:
-    """Return the seconds of evaluation for each step: the forward share of a step, for as many samples."""
     if not question.evaluate_every:
         return 0.0
     parts_s = result.step.parts_s

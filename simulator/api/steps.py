@@ -139,7 +139,6 @@ def _of_whole(step: StepResult, shared: SharedStep) -> StepResult:
 
 
 def _run_stages(shared: SharedStep) -> TrainingResult:
-    """Return the step of *shared* with its layers divided among pipeline stages; raises Unsuitable or InputError."""
     question, layout, count = shared.question, shared.layout, shared.question.micro_batches
     from simulator.api.pipeline import run_pipeline
 

@@ -68,7 +68,6 @@ class Symmetry:
         return found, is_whole
 
     def _colours(self, chosen: Chosen) -> list[int]:
-        """Return a colour for each node, equal for equivalent nodes when *chosen* are marked."""
         marked = {self._gpus[gpu] for gpu in chosen}
         seen: dict[Hashable, int] = self._seen
         colours = [seen.setdefault((mark, i in marked), len(seen)) for i, mark in enumerate(self._marks)]
@@ -115,7 +114,6 @@ def fastest_gpus(
 
 
 def _exchange_seconds(session: Session, question: _Asked, tried: Callable[[str], None]) -> Callable[[Chosen], float]:
-    """Return a function from a set of GPUs to the seconds of its exchange; for a step, computation plus gradients."""
     asked = question
     if isinstance(question, StepQuestion):
         size_bytes = float(session.network(question).trained_count * ELEMENT_BYTES["fp32"])
@@ -140,7 +138,6 @@ def _exchange_seconds(session: Session, question: _Asked, tried: Callable[[str],
 
 
 def _alone_s(session: Session, question: StepQuestion, chosen: Chosen) -> float:
-    """Return the seconds of the step on the slowest of *chosen* alone, or 0 if all GPUs of the machine are equal."""
     machine, places = session.machine(question.where), session.places(question.where, question.software)
     if len({node.part_name for node in machine.unlike(machine.gpus)}) == 1:
         return 0.0
@@ -149,5 +146,4 @@ def _alone_s(session: Session, question: StepQuestion, chosen: Chosen) -> float:
 
 
 def _rounded(seconds: float) -> float:
-    """Return *seconds* to seven digits, so that rounding errors do not order equal sets."""
     return float(f"{seconds:.6e}")

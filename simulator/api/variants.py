@@ -49,7 +49,6 @@ def faulty_machines(topology: Topology) -> Iterator[FaultyMachine]:
 
 
 def _faulty(topology: Topology) -> Iterator[tuple[str, tuple[float | str, ...], Topology]]:
-    """Yield the name of each possible fault, the values in its words, and the topology that has it."""
     if topology.n_nodes > 1:
         yield from _of_adapters(topology)
     if any(wire.part.of in _DIRECT for wire in topology.wires):
@@ -259,7 +258,6 @@ def _chosen(value: str, collective: Collective | None) -> str:
 
 
 def _machine(name: str, value: str, topology: Topology) -> Topology | None:
-    """Return the machine with one setting; None if it is not about the machine, or its value is not modelled."""
     is_local = value.upper() in ("LOC", "0")
     if name == "NCCL_P2P_DISABLE" or (name == "NCCL_P2P_LEVEL" and is_local):
         return topology if name == "NCCL_P2P_DISABLE" and value != "1" else without_peers(without_nvlink(topology))
@@ -285,7 +283,6 @@ def _speaks_sockets(topology: Topology, *, efa: bool) -> bool:
 
 
 def _adapters(value: str, topology: Topology) -> Topology | None:
-    """Return the machine with the adapters that NCCL_IB_HCA lists; None if that cannot be told."""
     of_nodes = Counter(device.node for device in topology.devices if isinstance(device.part, NicPart))
     count, words = max(of_nodes.values(), default=0), value.lstrip("^=").split(",")
     found = [_NUMBERED.fullmatch(word) for word in words[:64]]

@@ -31,7 +31,6 @@ def what_if(session: Session, question: StepQuestion, step_time_s: float) -> tup
 
 
 def _changes(session: Session, question: StepQuestion) -> Iterator[tuple[str, Session, StepQuestion]]:
-    """Yield each change: in words, the session with the changed machine, and the question to ask it."""
     where = question.where
     several = question.device is None and len(question.gpus or session.machine(where).gpus) > 1
     if several and where.topology != "-":
@@ -54,7 +53,6 @@ def _changes(session: Session, question: StepQuestion) -> Iterator[tuple[str, Se
 
 
 def _switches(session: Session, question: StepQuestion, *, several: bool) -> Iterator[tuple[str, StepQuestion]]:
-    """Yield other ways to run the step with the same software, in words of the command line."""
     options, layout = question.options, question.layout
     device = session.places(question.where, question.software).find(question.device, threads=question.threads).device
     yield from ((change.words, asked) for change, asked in faster_options(question, device))

@@ -115,7 +115,6 @@ def _of_device(facts: AnswerFacts, seen: MeasuredCoverage) -> tuple[State, list[
 
 
 def _beyond_collectives(facts: AnswerFacts, seen: MeasuredCoverage, linked: Collection[str]) -> list[str]:
-    """Return the aspects of a collective that no row covers: its kind, its scale, or its GPUs, unless *linked*."""
     where = "between nodes" if facts.way == "nodes" else "inside a node"
     most = seen.collectives.get(facts.scale)
     if most is None:

@@ -58,13 +58,11 @@ def in_order_tree(n: int) -> RootedTree:
 
 
 def _down(tree: RootedTree, part: int = 0) -> Stages:
-    """Return the stages of a broadcast down *tree*, the root's edges first."""
     below = [[r for r, own in enumerate(tree.level) if own == level] for level in range(1, tree.depth + 1)]
     return [[ChunkEdge(tree.parent[r], r, part=part) for r in ranks] for ranks in below]
 
 
 def _up(down: Stages) -> Stages:
-    """Return the stages of a reduce, given those of the broadcast *down* the same tree."""
     return [[ChunkEdge(e.dst, e.src, True, e.part) for e in stage] for stage in reversed(down)]
 
 
@@ -94,7 +92,6 @@ def two_trees(n: int) -> tuple[RootedTree, RootedTree]:
 
 
 def _fed(n: int, root: int) -> Stages:
-    """Return the stages in which *root* feeds two trees over the other ranks."""
     others = [(root + 1 + r) % n for r in range(n - 1)]
     ways = []
     for part, tree in enumerate(two_trees(n - 1)):

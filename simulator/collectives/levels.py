@@ -76,8 +76,6 @@ class _Levels:
         return in_step(self.builder, plans, "inside", after) if plans else list(after)
 
     def _on_each(self, first: Plan, within: PairGroup) -> Plan:
-        """Return the plan of all equal machines, given that of the *first*."""
-
         def carries(task: Activity, repetition: int) -> list[FlowData]:
             assert task.carries is not None
             return [carried for carried in task.carries(repetition) for _ in within.pairs]
@@ -91,7 +89,6 @@ class _Levels:
         return replace(first, tasks=tuple(tasks), rings=rings)
 
     def _direct(self, what: str, after: Sequence[int]) -> int:
-        """Add direct sends of a shard between the root and each other rank of its machine; return the task's number."""
         nodes, root, ranks = self.request.ranks, self.request.root, self.hosts[self.home]
         ends = [(root, r) if what == "scatter" else (r, root) for r in ranks if r != root]
         share = self.request.size_bytes / len(ranks)
@@ -250,7 +247,6 @@ class _Workers:
         self._inside(host, "all-gather", "local all-gather", [self._shards(host, "to the GPUs", ends, after)])
 
     def _shards(self, host: int, label: str, ends: list[tuple[int, int]], after: Sequence[int]) -> int:
-        """Add the moves of one shard between each of *ends*; return the task's number."""
         n, route = len(ends), self.request.router.route
         flows = [Flow(route(src, dst), self.request.size_bytes / n) for src, dst in ends]
 
@@ -260,7 +256,6 @@ class _Workers:
         return self.builder.transfer(label, flows, stream=f"node{host}", after=after, carries=carries)
 
     def _inside(self, host: int, what: Collective, label: str, after: Sequence[int]) -> list[int]:
-        """Add the collective *what* of the whole buffer inside the node, along its rings; return the last tasks."""
         ranks, own = self.request.by_host()[host], PlanBuilder()
         if len(ranks) < 2:
             return list(after)

@@ -105,7 +105,6 @@ def carried_in(
 
 
 def _carries(schedule: Schedule, rounds: tuple[Round, ...], region: Callable[[int], Region] | None) -> Carries:
-    """Return a function from the repetition of *rounds* to the data carried, computed on demand."""
     part = region or (lambda chunk: block(chunk, schedule.n_chunks))
     return lambda repetition: list(carried_in(schedule, repetition, part, rounds))
 
@@ -150,7 +149,6 @@ def overlapped_cost(request: Request, schedule: Schedule, nodes: Sequence[int]) 
 
 
 def _round_cost(request: Request, sends: Iterable[Send], nodes: Sequence[int]) -> tuple[float, float]:
-    """Return (latency in s, seconds per byte of a chunk) of a round."""
     loads: dict[int, float] = {}
     known, find = loads.get, request.router.route
     latency_s = 0.0

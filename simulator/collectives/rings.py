@@ -114,7 +114,6 @@ def rings_by_host(request: Request) -> dict[int, list[FoundRing]]:
 
 
 def _moved(ring: FoundRing, inside: Request, by: int) -> FoundRing:
-    """Return *ring* on an equal machine whose node numbers are higher by *by*."""
     links = inside.machine.links
 
     def moved(route: Route) -> Route:

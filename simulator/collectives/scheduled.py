@@ -205,7 +205,6 @@ def _write(builder: PlanBuilder, request: Request) -> None:
 
 
 def _plan_folded(builder: PlanBuilder, request: Request, flows: list[Flow]) -> None:
-    """Add the rounds of the schedule, each with the same *flows* between all ranks."""
     last: list[int] = []
     for number, label in enumerate(_WITHOUT_ROOT[request.collective]):
         last = [builder.transfer(label, flows, after=last, carries=_carries(request, number, flows))]

@@ -244,7 +244,6 @@ def halving_doubling_schedule(collective: Collective, n: int, root: int = 0, *, 
 
 
 def _turned(schedule: Schedule, root: int) -> Schedule:
-    """Return *schedule* rotated so that *root* takes the place of rank 0."""
     n = schedule.n_ranks
     if root % n == 0:
         return schedule

@@ -131,14 +131,12 @@ class _Executor:
         return None if loads else duration_s
 
     def _begin(self, task: Activity) -> None:
-        """Begin *task*, whose predecessors have ended or will have ended by a known time."""
         if self.not_before_s[task.id] > self.kernel.now_s:
             self.kernel.call_at(self.not_before_s[task.id], lambda: self._ready(task))
         else:
             self._ready(task)
 
     def _ready(self, task: Activity, taken: int = 0) -> None:
-        """Take the queue slots of *task* one after another, then start it."""
         if taken < len(task.takes):
             self.queues[task.takes[taken]].take(lambda: self._ready(task, taken + 1))
             return
@@ -194,7 +192,6 @@ class _Executor:
         return duration_s, () if task.id in self.undisturbed else loads
 
     def _taken(self, shares: Iterable[tuple[Resource, float]]) -> Loads:
-        """Return *shares* of resources as absolute loads, for the resources that others may use too."""
         return tuple([(r, share * self.capacity.whole(r)) for r, share in shares if share > 0.0 and r in self.met])
 
     def _averaged(self, fragment: Fragment) -> tuple[float, Loads]:
@@ -250,7 +247,6 @@ class _Executor:
 
 
 def _moved(machine: Machine, plan: Plan, fold: bool, of_links: bool) -> LinkBytes:
-    """Return the bytes that *plan* moves over each link or, if not *of_links*, over each resource."""
     totals: dict[int, float] = {}
     rounds: dict[Fragment, int] = {}
     sites: Alike | None = None

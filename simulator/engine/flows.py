@@ -157,7 +157,6 @@ class FlowNetwork:
                 batch.done()
 
     def _solve(self) -> None:
-        """Recompute the rates of all flows connected to the changes of this instant."""
         self._solving = False
         now = self._kernel.now_s
         seen: set[ActiveFlow] = set()
@@ -255,7 +254,6 @@ class FlowNetwork:
             self._kernel.call_at(self._armed_s, partial(self._ring, self._armed_s))
 
     def _ring(self, armed_s: float) -> None:
-        """Finish all flows that are due; an alarm that has been superseded does nothing."""
         if armed_s != self._armed_s:
             return
         self._armed_s = float("inf")

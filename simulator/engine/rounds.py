@@ -118,7 +118,6 @@ class Rounds:
         self.network.start(batch)
 
     def _boundary(self, run: RunningActivity) -> None:
-        """Handle the end of a round of *run*; the next step is decided once this instant is complete."""
         now = self.kernel.now_s
         run.rounds_left -= 1
         batch = run.batch

@@ -148,7 +148,6 @@ def _read_optimizer(optimizer: Mapping[str, Any], path: str, found: DeepSpeed) -
 
 
 def _notes(data: Mapping[str, Any], path: str, found: DeepSpeed) -> Iterator[str]:
-    """Yield notes on the keys of *data* that are not modelled, and one that lists unknown keys."""
     instead: dict[str, list[str]] = {}
     unknown = []
     for key, inside in data.items():

@@ -146,7 +146,6 @@ class _General:
         options |= {name: True for name, is_said in said.items() if is_said}
 
     def _network(self) -> tuple[int | None, bool]:
-        """Read the network and its update; return the length of sequences, and whether Megatron-LM trains it."""
         args, found, options, deepspeed = self.args, self.found, self.options, self.deepspeed
         model = read_model(args, self.layout.tp, _attention(args))
         self.layout.with_stages(args, model.layers)
@@ -187,7 +186,6 @@ class _General:
             options["round_robin_gradients"] = True
 
     def _format(self) -> str | None:
-        """Return the precision of the step, as ``--precision`` takes it; None if nothing says it."""
         args, deepspeed, trainer = self.args, self.deepspeed, self.trainer
         if not trainer.is_there:
             of_megatron = _precision(args)

@@ -133,7 +133,6 @@ def _assigned(node: ast.expr, known: Mapping[str, Any]) -> Any:
 
 
 def _value(text: str) -> Any:
-    """Return the value of ``--name=value``, as its configurator reads it."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, RecursionError, MemoryError):
@@ -251,7 +250,6 @@ def _take_file(args: Arguments, found: LaunchLine) -> None:
 
 
 def _titan_network(args: Arguments, found: LaunchLine) -> int:
-    """Add the network; return its number of layers, 0 if it is not known."""
     flavor = args.text("model.flavor", "config") or ""
     model = (args.text("model.name", "module") or "").lower().replace("-", "_")
     flavor = flavor.lower().removeprefix(f"{model}_").replace("_", "-")

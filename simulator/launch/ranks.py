@@ -107,7 +107,6 @@ def _completed(
 
 
 def _nodes(launcher: Arguments, *, is_mpi: bool) -> int | None:
-    """Return the nodes that *launcher* names; of ``torchrun --nnodes 1:4`` the most."""
     hosts = next((launcher.value(name) for name in ARGUMENTS["hosts"] if name in launcher), None)
     if hosts is not None and is_mpi:
         launcher.has(*ARGUMENTS["hosts"])

@@ -107,7 +107,6 @@ def take_recipe(args: Arguments, launcher: Arguments) -> Recipe:
 
 
 def _path(args: Arguments) -> tuple[str, str]:
-    """Return the file that *args* name, and the argument that does; empty if none."""
     for name in _ARGUMENTS:
         said = args.value(name) or ""
         if name == "config-name" and said:  # Hydra's, in the folder of --config-path
@@ -155,7 +154,6 @@ def _read(kind: Mapping[str, Any], settings: _Settings, notes: list[str], unknow
 
 
 def _added(kind: Mapping[str, Any], settings: _Settings) -> Iterator[_Given]:
-    """Yield what the program sets itself, and products of keys."""
     for said, without, within in kind.get("sets", ()):
         if not any(map(settings.is_on, without)) and (not within or any(map(settings.is_on, within))):
             yield said, True, Fault("")

@@ -93,7 +93,6 @@ class _Reader:
         return found
 
     def _done(self, raw: list[RawWord | tuple[RawWord, list[RawWord]]]) -> list[Word]:
-        """Apply the command's assignments; return its other words, expanded."""
         words: list[Word] = []
         declares = False
         for each in raw:
@@ -136,7 +135,6 @@ class _Reader:
         return piece if quote == "'" else _SAID.sub(lambda match: " ".join(self._said(match)), piece)
 
     def _expanded(self, raw: RawWord) -> list[str]:
-        """Return the expansion of *raw*; variables outside quotes are split at white space."""
         if len(raw.pieces) == 1 and raw.pieces[0][1] == '"':
             whole = re.fullmatch(r"\$\{(\w+)\[@\]\}", raw.text)
             if whole is not None and whole[1] in self._known:

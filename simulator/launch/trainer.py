@@ -190,7 +190,6 @@ def add_config(launcher: Arguments) -> None:
 
 
 def _take_key(launcher: Arguments, source: YamlSource, place: tuple[str, ...], name: str) -> None:
-    """Take the value at *place* of *source* as the argument *name*, unless nothing is set there."""
     value = source.data
     for key in place:
         value = value[key]

@@ -184,7 +184,6 @@ def _of_variable(name: str, launcher: Arguments, environment: Mapping[str, Word]
 
 
 def _distinct(listed: str) -> tuple[int, ...] | None:
-    """Return the numbers *listed*; None if one is there twice."""
     numbers = tuple(map(int, listed.split(",")))
     return numbers if len(set(numbers)) == len(numbers) else None
 

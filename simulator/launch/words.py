@@ -150,7 +150,6 @@ class Scanner:
         self._of_line.clear()
 
     def _after(self, delimiter: str) -> int:
-        """Return the place after the next line that is *delimiter*; the present one if there is none."""
         if self._ends_of is None:
             self._ends_of = {}
             for start in (0, *(line + 1 for line in self._lines)):
@@ -209,7 +208,6 @@ class Scanner:
         return RawWord(tuple(pieces), *self._place(start))
 
     def _single(self, is_ansi: bool) -> str:
-        """Return the text of ``'...'``, or of ``$'...'`` with its escapes replaced."""
         whole = (_ANSI if is_ansi else _LITERAL).match(self._text, self._at)
         if whole is None:
             raise self._fault(self._at, "this quote does not end")
@@ -224,7 +222,6 @@ class Scanner:
         return _ESCAPE.sub(escaped, whole[1]) if is_ansi else whole[1]
 
     def _double(self) -> str:
-        """Return the text of ``"..."``, with its escapes replaced and its expansions as written."""
         start, found = self._at, list[str]()
         self._at += 1
         while (part := _IN_DOUBLE.match(self._text, self._at)) is not None:

@@ -203,7 +203,6 @@ class Sites:
 
     @cached_property
     def _number_of(self) -> dict[int, int]:
-        """By host: the number of its role."""
         return {host: number for number, role in enumerate(self.roles) for host in role.hosts}
 
     @cached_property

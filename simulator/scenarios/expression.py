@@ -169,8 +169,6 @@ def parse_expression(text: str) -> Expression:
 
 
 class _Parser:
-    """A recursive-descent parser of ``text``, at position ``at``."""
-
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0

@@ -306,7 +306,6 @@ def needed_files(scenario: Scenario) -> Iterator[Path]:
 
 
 def _beside(folder: Path, within: Path, word: str) -> Path | None:
-    """Return the path of the file *word*, relative to *within*, if it lies in *folder*; otherwise None."""
     if os.path.isabs(word):
         return None
     path = Path(os.path.normpath(within / word))

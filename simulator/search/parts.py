@@ -168,7 +168,6 @@ class RankWork:
         return UnitCost._make((*map(sum, zip(*found, strict=True)), *own, *of_experts))
 
     def _seconds(self, network: Network) -> _Seconds:
-        """Return the seconds of *network* by itself, as in a :class:`UnitCost`."""
         places = self.session.places(self.question.where, self.question.software)
         node = self.group.ranks[0]
         place = places.place(node)

@@ -122,7 +122,6 @@ class Pricer:
         )
 
     def _chunks(self, layout: Layout, stage: int) -> list[range]:
-        """Return the units of the network in each chunk of *stage*."""
         parts = self._apart(part_count(layout))
         return [parts[part] for part in stage_parts(layout, stage)]
 
@@ -262,14 +261,12 @@ class Pricer:
 
 
 def _update_s(layout: Layout, cost: UnitCost) -> float:
-    """Return the seconds of the update of *cost*'s parameters, and of the passes over their gradients before it."""
     sums = (layout.dp or 1) * layout.cp > 1
     kept_s = layout.kept_share(cost.trained, cost.trained_of_experts) * cost.update_s
     return kept_s + cost.over_all_s + (cost.over_summed_s if sums else 0.0)
 
 
 def _reason(error: InputError | Unsuitable) -> str:
-    """Return *error* without names of layers and networks, so that equal reasons are counted together."""
     message = error.faults[0].message if isinstance(error, InputError) else error.why
     axis = re.match(r"(\w+)=", spelt(message, "value").removeprefix(": "))
     return f"{axis[1]} does not divide the network" if axis else spelt(message, "command")

@@ -296,8 +296,6 @@ def curve_of(results: Sequence[TrainingResult]) -> Curve:
 
 
 def _cause(before: TrainingResult, after: TrainingResult) -> str:
-    """Return, in words, the part of the step whose device time per sample has grown most."""
-
     def spent(result: TrainingResult) -> dict[str, float]:
         scale = result.device_count / result.samples
         return {name: scale * seconds for name, seconds in time_shares(result).items()}

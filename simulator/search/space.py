@@ -169,7 +169,6 @@ class Space:
         return sorted(set(halves))
 
     def _degrees(self, axis: str, most: int) -> list[int]:
-        """Return the degrees of *axis* up to *most* that divide the number of devices, or the fixed degree."""
         known = dict(self.fixed)
         if axis in known:
             return [known[axis]]

@@ -69,7 +69,6 @@ def file_description(path: Path) -> str:
 
 
 def _machines_with(part: str) -> str:
-    """Return a phrase that names built-in topologies with *part*, at most three of them."""
     names = re.compile(rf"\bpart: *{re.escape(part)}(?![\w.-])")
     found = [name for name, path in builtin_topologies().items() if names.search(path.read_text(encoding="utf-8"))]
     if not found:

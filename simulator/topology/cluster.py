@@ -117,7 +117,6 @@ def with_host_apart(cluster: Topology, host: int) -> Topology:
 
 
 def _transport(nodes: Sequence[Topology]) -> TransportSpec:
-    """Return the transport rules, which must be the same on all nodes with GPUs; raises InputError if they differ."""
     with_gpus = [node for node in nodes if any(d.kind == "gpu" for d in node.devices)] or list(nodes)
     first = with_gpus[0]
     levels = ("peer_to_peer", "gpudirect_rdma", "pxn", "least_channels", "most_channels", "peer_channels")
@@ -158,7 +157,6 @@ def _own_link(nic: NicPart) -> LinkPart:
 
 
 def _added_nic(node: Topology, fabric: LinkPart | None) -> tuple[Device, Wire]:
-    """Return a NIC for *node*, and its slot; raises InputError without fabric or CPU."""
     if fabric is None:
         named = f"name a network with {mention('fabric')}, for example ethernet-10g"
         raise refused("nodes", f"{node.name} has no NIC; {named}")

@@ -35,7 +35,6 @@ def load_topology(name: str, *, n_nodes: int | None = None, fabric: str | None =
 
 
 def _refuse_dump(path: Path, shown: str) -> None:
-    """Raise InputError if the file is a dump of a machine, from which a topology can be drafted."""
     try:
         with open_user_file(path) as stream:
             text = stream.read(MAX_BYTES).decode("utf-8", "replace")
@@ -157,7 +156,6 @@ def _cluster(
 
 
 def _given_fabric(name: str, spec: TopologyFile) -> LinkPart:
-    """Return the fabric *name* of the command line; raises InputError, which names the option."""
     try:
         return _fabric(name, spec)
     except InputError as error:
@@ -165,7 +163,6 @@ def _given_fabric(name: str, spec: TopologyFile) -> LinkPart:
 
 
 def _fabric(name: str, spec: TopologyFile) -> LinkPart:
-    """Return the link part *name*, or Ethernet of a rate (``25 Gbit/s``); raises InputError if it is neither."""
     part = spec.parts.get(name) or catalogue.load_part(name)
     if isinstance(part, LinkPart) and part.of in NETWORK_LINKS:
         return part

@@ -156,7 +156,6 @@ class Resolver:
         return None
 
     def _positions(self, key: str) -> Sequence[int]:
-        """Return the positions in the file of the valid entries of the list *key*."""
         return kept_positions(self.source, TopologyFile, key) if self.faults else range(len(getattr(self.spec, key)))
 
     def _device(self, key: str, spec: DeviceSpec) -> None:
@@ -275,7 +274,6 @@ class Resolver:
         return [t.Wire(f"gpu{a}", f"gpu{b}", part, n) for a, b, n in links]
 
     def _whole(self) -> None:
-        """Record a fault if matrices leave out GPUs, since their links may have been forgotten."""
         gpus = [name for name, device in self.devices.items() if device.kind == "gpu"]
         left_out = [name for name in gpus if name not in self.in_matrices and _NUMBERED.fullmatch(name)]
         if self.in_matrices and left_out:
@@ -284,7 +282,6 @@ class Resolver:
             self.fault(("meshes", 0, "matrix"), message)
 
     def _ports(self, wires: list[t.Wire]) -> None:
-        """Record a fault for each GPU with more NVLinks than its part has."""
         ends = ((name, wire.count) for wire in wires if wire.part.of == "nvlink" for name in (wire.a, wire.b))
         for name, n_links in sums_by_key(ends).items():
             part = self.devices[name].part
@@ -301,7 +298,6 @@ class Resolver:
                 self.fault((place,), f"{name} has {n_links} NVLinks, {whose} {most}{via}", key=True)
 
     def _connected(self, wires: list[t.Wire]) -> None:
-        """Record a fault for GPUs that cannot be t.reached from the first one."""
         gpus = [name for name, device in self.devices.items() if device.kind == "gpu"]
         found = t.reached(gpus[0], t.neighbours(self.devices, wires)) if gpus else set()
         lost = lists_by_key((self.keys[name], name) for name in gpus if name not in found)

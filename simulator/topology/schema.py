@@ -114,7 +114,6 @@ def _table(text: str) -> tuple[list[int] | None, dict[int, list[str]]]:
 
 
 def _count(a: int, b: int, cell: str) -> int:
-    """Return the links that the *cell* in row *a*, column *b* stands for."""
     place = f"row gpu{a}, column gpu{b}"
     if (cell.upper() == "X") != (a == b) and cell != "0":
         raise ValueError(f"matrix: {place}: X belongs on the diagonal and only there; got {cell!r}")

@@ -161,7 +161,6 @@ def node_tree(text: str) -> yaml.Node | None:
 
 
 def _refuse_size(text: str, name: str) -> None:
-    """Raise InputError if *text* is nested too deeply, since composing nodes recurses on the C stack, or too long."""
     depth = 0
     for number, event in enumerate(yaml.parse(text, Loader=_Loader)):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)

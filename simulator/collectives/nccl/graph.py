@@ -194,7 +194,6 @@ def _rings_inside(group: Communicator, version: Version) -> list[FoundRing]:
 
 
 def _relayed(router: Router, src: int, via: int, dst: int) -> Route:
-    """Return the route through *via*: written there, and read from there."""
     through = router.relay(src, via, dst)
     asking = router.direct(dst, via)
     assert through is not None

@@ -195,7 +195,6 @@ class KernelPlanner:
         return (Flow(self.request.router.route(ranks[a], ranks[b]), n_bytes) for a, b in pairs)
 
     def _submit(self, kernel: str, base_s: float, n_peers: int = 0) -> None:
-        """Add the launches, which run in parallel, the kernel's start, and the transfers, which wait for it."""
         driven = self.request.gpus_per_process
         self.builder.facts["gpus_per_process"] = driven
         first = self.request.machine.nodes[self.request.ranks[0]]
@@ -212,7 +211,6 @@ class KernelPlanner:
         self.paces.own_s = self.request.size_bytes / self.request.n_ranks / bandwidth_Bps if bandwidth_Bps else 0.0
 
     def _name(self, algorithm: str, protocol: str) -> str:
-        """Return the kernel's name as it appears in NCCL's traces."""
         what = "".join(word.capitalize() for word in self.request.collective.split("-"))
         return f"ncclDevKernel_{what}_Sum_f32_{algorithm}_{protocol.upper()}"
 
@@ -233,7 +231,6 @@ class KernelPlanner:
         return hops * (cost.hop_s * self._pace + inside) + net_hops * (cost.net_hop_s + self._plugin_s + between)
 
     def _chains(self, ring: FoundRing) -> list[list[int]]:
-        """Split a ring into its runs of ranks on the same machine; if machines are equal, return only the first."""
         if self._equal:
             return [list(ring.order[: len(self._hosts[0])])]
         runs = groupby(ring.order, key=lambda rank: self.request.machine.nodes[self.request.ranks[rank]].host)

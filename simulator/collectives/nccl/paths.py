@@ -101,7 +101,6 @@ class Sight:
         self._onward = {a: [e for e in edges if e.dst not in self._rate] for a, edges in self._out.items()}
 
     def _nets(self, nics: list[Node], n_gpus: int) -> dict[int, int]:
-        """Return the rate of each network device, in MB/s."""
         leader: dict[int, int] = {}
         rates: list[tuple[int, int]] = []
         for nic in nics:
@@ -229,7 +228,6 @@ class Sight:
         return DevicePath(path_type, found[1], tuple(edge.link for edge in edges), tuple(loads.items()), via)
 
     def _peer(self, gpu: int, found: _Way) -> DevicePath:
-        """Return the path to another GPU; it passes through host memory if direct peer access is not allowed."""
         dst = found[2][-1].dst
         level = self._machine.peer_level(self._machine.nodes[gpu], self._machine.nodes[dst])
         reaches = found[0] <= _C2C or _allowed(level, found[0]) or not self._cpus
@@ -248,7 +246,6 @@ class Sight:
         return max(first[0], second[0], _PHB), min(first[1], second[1]), first[2] + second[2]
 
     def _direct(self, net: int, gpu: int, found: _Way) -> tuple[DevicePath, DevicePath]:
-        """Return the paths from a network device to a GPU and back, including the device's port."""
         part = self._machine.nodes[net].part
         free = isinstance(part, NicPart) and part.gpudirect
         kind = found[0]
@@ -291,7 +288,6 @@ def _allowed(level: str, kind: int) -> bool:
 
 
 def _nvlink(gpu: Node, link: Link) -> float:
-    """Return the planning bandwidth in GB/s of the parallel links represented by *link*."""
     part = gpu.part
     if link.kind == "xgmi" or not isinstance(part, GpuPart) or part.compute_capability is None:
         return link.bandwidth_Bps / 1e9

@@ -126,7 +126,6 @@ class Search:
         return best
 
     def _looser(self, intra: int, inter: int, best: ChannelSolution | None) -> tuple[int, int] | None:
-        """Return the next classes to try, or None; they are no looser than those of a solution."""
         if intra < (inter if self.several else self._loosest[0]) and (best is None or intra < best.kind_intra):
             return intra + 1, inter
         if self.several and inter < self._loosest[1] and (best is None or inter < max(best.kind_inter, _PXN)):
@@ -134,7 +133,6 @@ class Search:
         return None
 
     def _is_split(self) -> bool:
-        """Return whether exactly two groups of several GPUs have NVLink inside, with none between them."""
         group = {gpu: gpu for gpu in self.seen.gpus}
         for a, b in combinations(self.seen.gpus, 2):
             if (a, b) in self.between and self.between[a, b].kind == _NVL:
@@ -176,7 +174,6 @@ class Search:
         return tuple(found), len(found) == len(same)
 
     def _first_fit(self, order: Sequence[int], needs: Sequence[Mapping[int, int]], bound: int) -> list[int]:
-        """Return the candidates that fit at once if each, in *order*, is taken as often as it fits."""
         free = dict(self.capacity)
         chosen: list[int] = []
         for i in order:
@@ -201,7 +198,6 @@ class Search:
         return found
 
     def _tree_intra(self, best: ChannelSolution) -> float:
-        """Return the speed inside the machine, in GB/s, of a tree with the rings' channels."""
         if not self.several or len(self.seen.gpus) == 1:
             return best.speed
         intra = best.speed
@@ -246,7 +242,6 @@ class Search:
         return heads, chosen, self._raised(chosen, min(width for width in near.values() if width >= chosen))
 
     def _raised(self, speed: float, limit: float) -> float:
-        """Return the speed to the network, raised from *speed* while it is below twice that and at most *limit*."""
         inter = speed
         for faster in self.speeds[: self.speeds.index(speed)][::-1]:
             if inter >= 2 * speed or faster > limit:

@@ -93,7 +93,6 @@ class _Packing(Generic[Edge]):
             self._free[edge] -= need * times
 
     def _following(self, start: int) -> Iterator[tuple[int, int]]:
-        """Yield (index, multiplicity) of the candidates from *start* on that fit, while the budget lasts."""
         needs, free, budget = self._needs, self._free, self._budget
         looked_at = start
         for i in range(start, len(needs)):
@@ -161,7 +160,6 @@ def _counted(links: Iterable[Link], unit_Bps: float) -> LinkGraph:
 
 
 def _least(graph: LinkGraph, gpus: tuple[int, ...]) -> int:
-    """Return the number of outgoing units of the GPU with the fewest."""
     return min(sum(graph.units.get(gpu, {}).values()) for gpu in gpus)
 
 
@@ -298,7 +296,6 @@ def _listed(
 
 
 def _relayed(graph: LinkGraph, here: int, nodes: tuple[int, ...]) -> Cycle:
-    """Return the hops from *here*, through another GPU, to the nodes that it has no link to."""
     row = graph.units.get(here, {})
     apart = sorted(set(nodes) - set(row) - {here})
     return [(here, via, b) for b in apart for via in sorted(row) if via != b and graph.between(via, b)]

@@ -119,14 +119,12 @@ def round_rates(group: Communicator, rings: Sequence[Sequence[Route]], laps: int
 
 
 def _turned(group: Communicator, order: tuple[int, ...], kind: str, both_directions: bool) -> list[FoundRing]:
-    """Return the ring of *order* and perhaps its reverse, with the rates together."""
     orders = [order, order[:1] + order[:0:-1]] if both_directions and group.n_ranks > 2 else [order]
     routes = [_routes(group, each) for each in orders]
     return [FoundRing(*each, kind) for each in zip(orders, round_rates(group, routes), routes, strict=True)]
 
 
 def _is_crossbar(group: Communicator, ranks: Sequence[int]) -> bool:
-    """Return whether every rank reaches the next one through an NVLink switch."""
     nodes = [group.ranks[rank] for rank in ranks]
     machine = group.machine
     for a, b in zip(nodes, nodes[1:] + nodes[:1], strict=True):
@@ -137,7 +135,6 @@ def _is_crossbar(group: Communicator, ranks: Sequence[int]) -> bool:
 
 
 def _mixed(group: Communicator, ranks: tuple[int, ...], both_directions: bool) -> list[FoundRing]:
-    """Return the best single ring over the routes of the transport rules, in one or both directions."""
     nodes, route = group.ranks, group.router.route
     orders = {ranks: None, _tree_order(group, ranks): None}
     if len(ranks) <= LISTED_UP_TO:  # each rank is followed by the remaining one that it reaches fastest
