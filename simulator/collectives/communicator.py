@@ -83,7 +83,7 @@ class Equal:
     """Equal machines, one for all of its role: one role in rings, of neighbours in trees, one in direct exchange."""
 
     def __init__(self, machine: Machine, hosts: Sequence[int]) -> None:
-        from simulator.collectives.binary_tree import two_trees
+        from simulator.collectives.schedules import two_trees
 
         self._machine = machine
         n = len(hosts)

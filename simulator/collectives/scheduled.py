@@ -7,10 +7,10 @@ from functools import partial
 from itertools import product
 
 from simulator.collectives import schedules
-from simulator.collectives.binary_tree import tree_schedule
 from simulator.collectives.communicator import MAX_DIRECT_RANKS, MAX_RANKS, Equal, Planned, Request, Unsuitable
 from simulator.collectives.lower import best_chunk_count, carried_in, estimate_s, host_work, lower, overlapped_cost
 from simulator.collectives.rings import embed_order
+from simulator.collectives.schedules import tree_schedule
 from simulator.network.machine import Machine
 from simulator.plan.flow import WHOLE, Carries, FlowData, Twins, block
 from simulator.plan.plan import Flow, PlanBuilder

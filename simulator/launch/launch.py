@@ -8,11 +8,10 @@ import re
 from simulator.errors import Fault, InputError, few, nearest, one_line
 from simulator.launch import ranks as starting
 from simulator.launch.arguments import ARGUMENTS, Arguments, Files, is_off, refuse_arguments, unread
-from simulator.launch.deepspeed import DeepSpeed, read_deepspeed
 from simulator.launch.model import named_network, read_model
 from simulator.launch.programs import TITAN_MARKS, is_nanogpt, read_llm_c, read_nanogpt, read_torchtitan
 from simulator.launch.ranks import LaunchLine, LaunchRanks
-from simulator.launch.recipes import take_recipe
+from simulator.launch.settings import DeepSpeed, read_deepspeed, take_recipe
 from simulator.launch.shell import commands_of, find_command
 from simulator.launch.trainer import add_config, read_format, read_sharding, read_sizes, read_trainer, read_update
 from simulator.launch.words import COMMANDS

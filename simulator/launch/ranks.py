@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from simulator.errors import InputError, nearest, one_line
 from simulator.launch.arguments import ARGUMENTS, KNOWN, Arguments, is_off, reasons, spelt_flag
-from simulator.launch.deepspeed import DeepSpeed
+from simulator.launch.settings import DeepSpeed
 from simulator.launch.shell import Command, batch_arguments, gpus_per_node
 from simulator.launch.visible import EVERY_GPU, VisibleGpus, read_hosts, visible_gpus, written_gpus
 from simulator.launch.words import COMMANDS, Word

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from simulator.errors import InputError, one_line
 from simulator.launch.arguments import ARGUMENTS, Arguments, divides, is_off, reasons
-from simulator.launch.deepspeed import offload_of
+from simulator.launch.settings import offload_of
 from simulator.launch.words import NAMES
 from simulator.questions.options import Optimizer
 from simulator.questions.step import Offload

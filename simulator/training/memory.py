@@ -19,8 +19,7 @@ from collections.abc import Iterator, Sequence
 from typing import cast
 
 from simulator.collectives.communicator import Communicator, ConcurrentGroups
-from simulator.collectives.nccl.buffers import communicator_bytes, deep_ep_bytes
-from simulator.collectives.nccl.strategy import Nccl
+from simulator.collectives.nccl.strategy import Nccl, communicator_bytes, deep_ep_bytes
 from simulator.collectives.registry import strategy_of
 from simulator.devices.predict import Device
 from simulator.questions.layout import REPLICAS, Layout

@@ -7,9 +7,6 @@ from functools import partial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.collectives.binary_tree import (
-    tree_schedule,
-)
 from simulator.collectives.levels import PHASES
 from simulator.collectives.schedules import (
     Schedule,
@@ -18,6 +15,7 @@ from simulator.collectives.schedules import (
     push_pull,
     ring_schedule,
     star_schedule,
+    tree_schedule,
 )
 from tests.schedule_check import State, check, expect, initial, n_steps, play, sent_chunks
 

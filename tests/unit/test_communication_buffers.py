@@ -8,8 +8,7 @@ import pytest
 
 from simulator.api import Session
 from simulator.collectives.communicator import Communicator
-from simulator.collectives.nccl.buffers import NETWORK_BYTES, PEER_BYTES, communicator_bytes, deep_ep_bytes
-from simulator.collectives.nccl.strategy import Nccl
+from simulator.collectives.nccl.strategy import NETWORK_BYTES, PEER_BYTES, Nccl, communicator_bytes, deep_ep_bytes
 from simulator.collectives.registry import strategy_of
 from simulator.questions.layout import parse_layout
 from simulator.questions.options import StepOptions

@@ -15,7 +15,7 @@ from simulator.cli import run
 from simulator.console.run import run_app
 from simulator.errors import InputError
 from simulator.launch.arguments import Files
-from simulator.launch.deepspeed import read_deepspeed
+from simulator.launch.settings import read_deepspeed
 from simulator.launch.shell import commands_of
 from simulator.topology.yaml_source import read_json
 from simulator.workload.hugging_face import read_config

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from simulator.collectives.nccl.orders import RingOrders
 from simulator.collectives.nccl.paths import DevicePath, SeenMachine, rank_of
-from simulator.collectives.nccl.search import ChannelSolution, Search, doubled, solution
+from simulator.collectives.nccl.search import ChannelSolution, RingOrders, Search, doubled, solution
 from simulator.collectives.search import Budget
 
 _NVL, _NVB, _PIX, _PXB, _PXN, _PHB, _SYS = (rank_of[k] for k in ("nvl", "nvb", "pix", "pxb", "pxn", "phb", "sys"))

@@ -8,11 +8,6 @@ from math import log2
 
 import pytest
 
-from simulator.collectives.binary_tree import (
-    in_order_tree,
-    tree_schedule,
-    two_trees,
-)
 from simulator.collectives.schedules import (
     ChunkEdge,
     Local,
@@ -21,6 +16,7 @@ from simulator.collectives.schedules import (
     Send,
     direct_schedule,
     halving_doubling_schedule,
+    in_order_tree,
     neighbour_pairs,
     pairwise_all_to_all,
     pipelined,
@@ -28,6 +24,8 @@ from simulator.collectives.schedules import (
     ring_schedule,
     send_recv,
     star_schedule,
+    tree_schedule,
+    two_trees,
 )
 from tests.schedule_check import WrongScheduleError, check, n_steps, sent_chunks
 

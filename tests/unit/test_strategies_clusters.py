@@ -7,8 +7,8 @@ from functools import partial
 import pytest
 
 from simulator.api import load_machine
-from simulator.collectives.binary_tree import tree_schedule
 from simulator.collectives.rings import embed_order
+from simulator.collectives.schedules import tree_schedule
 from simulator.errors import InputError
 from simulator.network.machine import Machine
 from simulator.plan.plan import Flow, Plan, PlanBuilder, in_step

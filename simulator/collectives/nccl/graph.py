@@ -8,9 +8,8 @@ from itertools import permutations
 
 from simulator.collectives.communicator import Communicator, Request
 from simulator.collectives.nccl import tables as t
-from simulator.collectives.nccl.orders import hops_round
 from simulator.collectives.nccl.paths import SeenMachine, Sight, capability, rank_of
-from simulator.collectives.nccl.search import ChannelSolution, solution
+from simulator.collectives.nccl.search import ChannelSolution, hops_round, solution
 from simulator.collectives.nccl.tables import CpuKind, cpu_kind
 from simulator.collectives.nccl.tuning import CommGraph
 from simulator.collectives.search import separate_rings

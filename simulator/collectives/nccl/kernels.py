@@ -6,13 +6,12 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise, permutations, zip_longest
 
-from simulator.collectives.binary_tree import in_order_tree, two_trees
 from simulator.collectives.communicator import Equal, Request, Unsuitable
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.cost import NcclCosts, Paces, ProtocolCost, Window
 from simulator.collectives.nccl.graph import is_amd, relays_of
 from simulator.collectives.nccl.graph import way as way_of
-from simulator.collectives.schedules import neighbour_pairs
+from simulator.collectives.schedules import in_order_tree, neighbour_pairs, two_trees
 from simulator.collectives.search.rings import FoundRing
 from simulator.network.machine import Machine
 from simulator.network.route import MovableRoute, Route, route_along

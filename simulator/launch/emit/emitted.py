@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 from simulator.errors import refused
-from simulator.launch.emit.megatron import of_megatron
+from simulator.launch.emit.frameworks import of_accelerate, of_deepspeed, of_megatron, of_torchtitan
 from simulator.launch.emit.parts import Emission, Ranks
-from simulator.launch.emit.pytorch import of_accelerate, of_deepspeed, of_torchtitan
 from simulator.questions.step import StepQuestion
 from simulator.spelling import mention
 from simulator.workload.find import is_config, is_described
