@@ -222,7 +222,7 @@ def stream_uses(timeline: Timeline) -> dict[str, StreamUse]:
     found: dict[str, StreamUse] = {}
     before_s: dict[str, float] = {}
     for task, span in zip(tasks, spans, strict=True):
-        use = found.setdefault(task.stream, StreamUse())
+        use = found.get(task.stream) or found.setdefault(task.stream, StreamUse())
         if isinstance(task.about, SkippedMicroBatches):
             before_s[task.stream] = span.end_s
             continue

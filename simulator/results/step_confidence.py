@@ -23,6 +23,7 @@ from simulator.results.training_run import TrainingRun
 from simulator.step.memory import MemoryNeed
 from simulator.training.exchange import STREAM
 from simulator.units import format_size
+from simulator.workload.kernels import without_library
 from simulator.workload.network import Family
 from simulator.workload.precision import Precision
 
@@ -115,7 +116,7 @@ def step_composition(result: TrainingRun) -> Composition:
         network=step.network.name,
         ranks=result.device_count,
         calibrated=step.calibrated,
-        kernels=tuple(sorted(kind.kind for kind in step.kinds)),
+        kernels=tuple(sorted({without_library(kind) for run in step.launched for kind in run.issue.work.kinds})),
         exchange=strategy and exchange_facts(machine, gpus, strategy, changed=is_other),
         unmeasured=_unmeasured(result),
         changed=is_other,
