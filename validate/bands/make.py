@@ -1,9 +1,8 @@
 """Make the classes of ``bands.json`` from measured rows (:func:`make_evidence`), and judge them (:func:`coverage`).
 
 The width of a class follows from its rows and those of the wider classes behind it (:mod:`validate.bands.material`).
-Places are left out in turn to find the factor by which bands of the others must be widened to hold 80 % of the rows of
-an unseen place.  Leaving out sources gives the factor for a place that others measured, as the user is a new source;
-leaving out generations gives the factor for devices outside all of them.
+Places, sources and generations are left out in turn, to find how much wider bands must be to hold 80 % of the rows of
+an unseen place, of one that others measured, and of a device outside all generations.
 """
 
 from __future__ import annotations

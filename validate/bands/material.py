@@ -1,11 +1,9 @@
 """Measured rows as errors of classes (:class:`BandRow`), and as they would be for a new source (:class:`RowMixture`).
 
-Rows of one source on one place form a unit, which weighs the square root of its number of rows; the units of a source
-together weigh the square root of their number, as four machines that one publisher timed with one program are not four
-independent witnesses.  A class measured by K sources (Kish's effective number of their weights) gets 1 / (K + 1) of its
-weight from the wider class behind it, as the next source may differ from all K.  Hierarchical conformal prediction
-places this mass at infinity (Lee, Barber, Willett: Distribution-free inference with hierarchical data, 2023); here it
-is placed on the wider class.
+Rows of one source on one place form a unit, which weighs the square root of its number of rows, and a source's units
+together that of theirs: machines that one publisher timed are not independent.  A class of K sources (Kish's effective
+number) gets 1 / (K + 1) of its weight from the wider class behind it, as the next source may differ from all;
+hierarchical conformal prediction (Lee, Barber, Willett, 2023) places this mass at infinity.
 """
 
 from __future__ import annotations
@@ -35,9 +33,8 @@ _MOST = 100  # rows of a class per place and source: more add time, but no infor
 class BandRow:
     """A row: its classes (``chain``), its error log(measured / predicted), its place, and its question.
 
-    ``place`` is a device or, for a collective, a machine; ``source`` is the data set and its publisher; ``group`` names
-    the rows judged together with it.  ``alike`` is shared by rows that do the same work in another way or elsewhere;
-    None if such rows are not compared.
+    ``place`` is a device or machine; ``source`` the data set and its publisher; ``group`` names the rows judged
+    together with it; ``alike`` rows that do the same work in another way or elsewhere, None if such are not compared.
     """
 
     chain: Chain

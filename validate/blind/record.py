@@ -2,8 +2,7 @@
 
 A table that nobody has looked at is split into its questions, which a prediction may see, and the whole, sealed until
 it is scored, once.  Events are ``predicted`` (``predictions/NAME.csv``), ``scored``, and ``reported``, the figures of
-an older comparison.  Lines are only ever added: a change breaks the chain of digests, which :func:`read_record`
-follows.
+an older comparison.  A changed line breaks the chain of digests, which :func:`read_record` follows.
 """
 
 from __future__ import annotations
@@ -66,10 +65,9 @@ class BlindErrors:
 class BlindEvent:
     """A line of the record: what happened to the entry ``name`` on ``date`` with the program of ``commit``.
 
-    ``kind`` is that of the table, ``source`` where it is from.  ``rows`` are all its rows that count, ``predicted``
-    those with a prediction; ``refused`` says how many others have none, by reason.  ``sources`` is the number of data
-    sets.  ``predictions`` and ``table`` are digests (SHA-256) of the file of predictions and of the sealed table.
-    ``previous`` is that of the line before.
+    ``kind`` and ``source`` are the table's.  ``rows`` are those that count, ``predicted`` those with a prediction;
+    ``refused`` counts the others by reason, ``sources`` data sets.  ``predictions``, ``table`` and ``previous`` are
+    digests (SHA-256) of the file of predictions, the sealed table and the line before.
     """
 
     what: What

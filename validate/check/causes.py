@@ -256,9 +256,8 @@ def explained(
 ) -> Explanations:
     """Return the causes that explain the measured times.
 
-    One does if what it leaves is within the band and at most half of the error, or less of it and the log would be
-    healthy on such a machine, or it is a fault clearly likelier than none.  None is tried for times that are likely on
-    a healthy machine, unless the log is slow or at the edge of what healthy logs reach.
+    One does if it leaves at most half of the error or makes the log healthy, within the band, or is a fault clearly
+    likelier than none.  None is tried for times likely on a healthy machine, unless the log is slow or at the edge.
     """
     step = max(1, -(-len(rows) // _CAUSE_SIZES))
     some = rows[::-1][::step][::-1]

@@ -35,11 +35,10 @@ class CheckedLog:
     """A checked log.
 
     ``groups`` are the largest sizes and the others; either may be absent.  ``pace`` judges the times, ``wrong`` says
-    which results are wrong, and ``verdict`` is ``wrong`` if there are such.  ``tried`` is the number of causes
-    simulated; ``cliff`` is where bandwidth falls and stays low.  ``ignored`` are settings of the log, as
-    ``NAME=value``, that may change times and are not modelled: the verdict is as if they were not set.  ``effects`` are
-    what its settings change, and others would; ``uneven`` says where times in and out of place, or of equal runs,
-    differ; ``links`` were measured apart.
+    which results are wrong; the ``verdict`` is then ``wrong``.  ``tried`` counts the causes simulated; ``cliff`` is
+    where bandwidth falls and stays low.  ``ignored`` are settings (``NAME=value``) that are not modelled: the verdict
+    is as if they were not set.  ``effects`` are what its settings change, and others would; ``uneven`` says where times
+    in and out of place, or of equal runs, differ; ``links`` were measured apart.
     """
 
     log: NcclLog
@@ -79,11 +78,9 @@ def check_log(
 ) -> CheckedLog:
     """Compare *log* with the prediction for *nodes* nodes of *topology*, by default as many as the log has hosts.
 
-    *gpus* are the GPUs that ran, by default those that the log lists.  What *links* that were measured apart show to be
-    as fast as expected is no cause.  With *explains*, causes are tried that would explain the times, and the log is
-    slow too if a fault is clearly likelier than none; *step_done* is called before each simulated size and cause.
-
-    Raises InputError if the machine cannot have run the log, or if the exchange cannot be predicted or judged.
+    *gpus* are those that ran, by default as logged.  *links* measured apart that are fast are no causes.  With
+    *explains*, causes are tried, and a fault clearly likelier than none makes the log slow; *step_done* is called
+    before each simulation.  Raises InputError if the machine cannot have run the log, or the exchange cannot be judged.
     """
 
     def asked_with(settings: dict[str, str]) -> LogQuestion:

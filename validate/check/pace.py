@@ -1,9 +1,8 @@
 """Whether measured times are within their healthy ranges, the shape of their bandwidth over sizes, and single links.
 
-Sizes are judged in two groups, the largest and the smaller ones, each by its median.  A group of fewer than three sizes
-does not decide alone; if no group has three, all sizes are judged together.  The largest sizes are slow too if they are
-farther behind the smaller ones from 1 MiB than sizes of one machine are apart.  Bandwidth may fall and stay low
-(:func:`cliff_in`), or only dip (:func:`dips_in`).
+The largest sizes and the smaller ones are judged by their medians, in one group where neither has three.  The largest
+are slow too if they are farther behind the smaller ones from 1 MiB than sizes of one machine are apart. Bandwidth may
+fall and stay low (:func:`cliff_in`), or only dip (:func:`dips_in`).
 """
 
 from __future__ import annotations

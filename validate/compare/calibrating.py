@@ -1,8 +1,7 @@
 """Calibrate a device and its host on measured operators, launches, clocks and steps, and judge what that is worth.
 
-It is judged on four sets of unseen rows, each harder than the one before: other rows, other shapes, other operators,
-and steps of whole networks.  The SHA-256 of a row's question decides whether it is fitted to, so the choice depends
-neither on measured times nor on the order of rows.
+It is judged on unseen rows, ever harder ones: other rows, shapes, operators, and steps of whole networks.  The SHA-256
+of a row's question decides whether it is fitted to, not its time or place.
 """
 
 from __future__ import annotations
@@ -42,12 +41,11 @@ _BISECTIONS = 40
 def clock_factors(folder: Folder, session: Session, where: Where, part: str) -> dict[str, float]:
     """Return what ``clocks.csv`` of *folder* says of *part* in *session*, by names of ``CLOCKS``; empty without it.
 
-    Its rows are seconds of a call in a long run (``time_s``) and after rest (``burst_s``); ``side`` are the rows and
-    columns of a product, ``repeats`` the streams in turn with each.  ``power`` is such that the model's product takes
-    as long as the measured one in a long run.  Where no power makes it as fast, power does not bind, and the least that
-    suffices counts if it is more than the model's.  ``burst`` is the time in a long run over that after rest.
-    ``stream`` is w in p' = p - (1 - w) s: a product that takes p alone takes p' in turn with streams of s seconds,
-    which leave it power (:mod:`simulator.step.issue`).
+    Its rows are seconds of a call in a long run (``time_s``) and after rest (``burst_s``), whose ratio is ``burst``;
+    ``side`` is that of a product, ``repeats`` the streams in turn with each.  ``power`` makes the model's product take
+    as long as the measured one; where none makes it as fast, the least that suffices counts, if more than the model's.
+    ``stream`` is w in p' = p - (1 - w) s: a product of p alone takes p' in turn with streams of s seconds
+    (:mod:`simulator.step.issue`).
     """
     works: dict[str, tuple[float, float, int, int, str]] = {}
     for cell, time_s in folder.known_times(CLOCKS):

@@ -1,8 +1,7 @@
 """Errors by class: their size with its uncertainty, bias, the spread of measurements, rows far from the rest, causes.
 
-A likely cause is a rule for one effect that the model leaves out.  It applies only if the row's facts show the cause
-and if the cause moves the time in the direction of the error: a low clock explains a time longer than predicted, never
-a shorter one.  Where possible, it gives the factor on the time; the rest of the error stays unexplained.
+A likely cause is a rule for one effect that the model leaves out.  It applies if the row's facts show it and it moves
+the time in the direction of the error.  Where possible it gives its factor; the rest stays unexplained.
 """
 
 from __future__ import annotations
@@ -34,10 +33,9 @@ _MOST_LABELS = 40  # an axis with more values does not form classes
 class ClassErrors:
     """Errors of the rows of a table that share the labels ``by``, as fractions; None if no row is scored.
 
-    ``median``, ``mean`` and ``p90`` are of absolute errors; ``median_low`` to ``median_high`` is the 95 % confidence
-    interval of the median (None below six rows); ``bias`` is the median of predicted / measured, minus 1; ``spread``
-    is the median half-width of the measurements' 95 % intervals; ``in_band`` is the share of rows measured within the
-    band of their prediction, among rows with a band.
+    ``median`` (with its 95 % interval from six rows on), ``mean`` and ``p90`` are of absolute errors; ``bias`` is the
+    median of predicted / measured, minus 1; ``spread`` the median half-width of the measurements' 95 % intervals;
+    ``in_band`` the share measured within the band of their prediction, of those with one.
     """
 
     table: str

@@ -1,14 +1,11 @@
 """Which operators to measure: those whose times narrow most what is not known of all (:func:`chosen`).
 
-The choice is from the operators of networks, with what each weighs in their steps (:func:`candidates_of`).
-
-Errors of kernels are modelled as in calibration (:mod:`simulator.devices.neighbours`): those of one variety have a part
-in common and a part with the correlation exp(-d / near).  Each measurement is taken where it reduces most the variance
-of the times of steps, to which each kernel contributes its share, and of other weighted targets, given those before it
-(Cohn, Ghahramani and Jordan, *Active learning with statistical models*, 1996, section 4).  What repeats a mechanism so
-counts ever less.  All mechanisms are equally unknown, as tables that others measured know little of some: by these,
-passes over memory were known to 5 %, and in the first steps that we measured they were 20 to 60 % off
-(docs/decisions/first-gpu.md).  No measured time is read.
+The choice is from the operators of networks, with what each weighs in their steps (:func:`candidates_of`).  Errors of
+kernels of one variety have a common part and a part with the correlation exp(-d / near), as in calibration
+(:mod:`simulator.devices.neighbours`).  Each measurement is taken where it reduces most the variance of the times of
+steps, and of other weighted targets, given those before it (Cohn, Ghahramani and Jordan, *Active learning with
+statistical models*, 1996, section 4).  All mechanisms are equally unknown, as tables that others measured know little
+of some (docs/decisions/first-gpu.md).  No measured time is read.
 """
 
 from __future__ import annotations

@@ -48,9 +48,8 @@ class Family:
     """Constants that are fitted to the same kind of rows, in ``stages`` one after the other.
 
     ``kind`` is the kind of table; ``ops`` are operators or collectives, empty for all; ``grades`` maps trust grades to
-    weights; ``held_out`` names the sizes that make up a shape, of which one in 16 is never fitted to; ``predicts``
-    selects the rows that this model predicts, if other models share the operators.  ``straight``: the fit is linearised
-    at the constants in use (:mod:`validate.constants.least`).
+    weights; ``held_out`` names the sizes of a shape, of which one in 16 is never fitted to; ``predicts`` selects the
+    rows of this model.  ``straight``: the fit is linearised at the constants in use (:mod:`validate.constants.least`).
     """
 
     name: str

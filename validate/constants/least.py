@@ -1,9 +1,8 @@
 """Least-squares fit of constants, used for calibrations of devices and for the shared constants.
 
-It minimises log(predicted / measured) in two passes, with a prior for every constant.  The first pass uses a soft L1
-loss, which is linear for outliers.  The second weighs the rows of each kind by the scatter that the first left, so that
-kinds with a poor model do not distort those with a good one, and assumes Student's distribution with two degrees of
-freedom, so that the influence of outliers stays small.
+It minimises log(predicted / measured) in two passes, with a prior for every constant.  The first uses a soft L1 loss.
+The second weighs the rows of each kind by the scatter that the first left, so that poor models do not distort good
+ones, and assumes Student's distribution with two degrees of freedom, so that outliers have little influence.
 """
 
 from __future__ import annotations
@@ -63,12 +62,11 @@ def least_errors(
     max_evaluations: int | None = None,
     unseen: bool = False,
 ) -> LeastSquares:
-    """Return the constants, by *priors*, that minimise *log_errors* over all rows.
+    """Return the constants, by *priors*, that minimise *log_errors* (of constants by name) over all rows.
 
-    *log_errors* returns log(predicted / measured) of every row for constants by name; *kinds* and *weights* (1 by
-    default) are those of the rows; *max_evaluations* of each of two passes.  *unseen*: estimate each row's error
-    without it too, by a Gauss-Newton step with the other rows' weights.  Raises MissingDependency if SciPy is not
-    installed.
+    *kinds* and *weights* (1 by default) are the rows'; *max_evaluations* of each of two passes.  *unseen*: estimate
+    each row's error without it too, by a Gauss-Newton step with the others' weights.  Raises MissingDependency without
+    SciPy.
     """
     np, least_squares = _scipy()
     names = list(priors)

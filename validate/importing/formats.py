@@ -1,20 +1,13 @@
 """NVIDIA's package aiconfigurator as rows of our tables: matrix products, causal attention, collectives.
 
-Its wheel holds CSV files ``aiconfigurator/systems/data/<device>/<framework>/<version>/<what>_perf.txt`` with times in
-milliseconds; for collectives the framework is ``nccl``.  Columns differ between versions, so they are found by name.
-
-``collect_gemm.py`` captures six operators in a row, each with its own weight, in one graph and replays it; the time is
-that of one operator.  If the six together fit in the last-level cache, the next replay finds them there and the row is
-warm; otherwise it is cold.  SGLang's 16-bit rows are fp16 if they say float16; the collectors of vLLM and TensorRT-LLM
-make bf16 data whatever their rows say.  Rows in fp8, and in formats quantised by block or by weight only, include
-quantising the input and are left out.
-
-``collect_attn.py`` captures one call over whole sequences (prefill) and replays it, so data that fit in the last-level
-cache are found there.  Data are bf16 whatever the rows say.  A call also writes keys and values into a paged cache, and
-TensorRT-LLM's rotates queries and keys.  Attention with keys in fp8, in a window, or of one query (decode) is left out.
-
-``collect_nccl.py`` runs nccl-tests with one thread per GPU (``-t n``, so ``-g 1``), with 40 warm-up and 100 to 1,000
-timed iterations, and keeps the out-of-place time.  ``message_size`` is in elements of 2 bytes (half) or 1 byte (int8).
+Its wheel holds CSV files ``aiconfigurator/systems/data/<device>/<framework>/<version>/<what>_perf.txt``, in ms, whose
+columns differ between versions; for collectives the framework is ``nccl``.  ``collect_gemm.py`` replays a graph of six
+operators, each with its own weight: a row is warm if all fit in the last-level cache.  SGLang's 16-bit rows are fp16 if
+they say so; vLLM's and TensorRT-LLM's are bf16 whatever they say.  Rows in fp8 and other quantised formats include
+quantising the input and are left out.  ``collect_attn.py`` replays one call over whole sequences (prefill), in bf16,
+warm if it fits; it also writes a paged cache, and TensorRT-LLM's rotates queries and keys.  Attention with keys in fp8,
+in a window, or of one query (decode) is left out.  ``collect_nccl.py`` runs nccl-tests (``-t n``, so ``-g 1``), out of
+place; ``message_size`` is in elements of 2 bytes (half) or 1 byte (int8).
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The operators of a Kineto trace as rows of a table of operators: shapes from the host's events, times from kernels.
 
-With ``record_shapes=True`` PyTorch's profiler keeps ``Input Dims``, ``Input type`` and ``Concrete Inputs`` of each call
-(torch 2.13, ``torch/csrc/profiler/collection.cpp``), and each kernel names the call that launched it by ``External id``
-(pytorch/kineto, ``libkineto/src/output_json.cpp``).  A call's time is that of its kernels; without any kernel in the
-trace, that of its own event, on a CPU.  Of equal calls the median counts.
+With ``record_shapes=True`` PyTorch's profiler keeps ``Input Dims``, ``Input type`` and ``Concrete Inputs`` of each
+call, and each kernel names the call that launched it by ``External id``.  A call's time is that of its kernels, without
+any in the trace that of its own event, on a CPU.  Of equal calls the median counts.
 """
 
 from __future__ import annotations

@@ -1,25 +1,15 @@
 """Files of makers' simulators and benchmarks of a machine, SimuMax and Primus, as rows of tables of operators.
 
 SimuMax (MooreThreads/SimuMax, ``configs/system/*.json``) has under ``accelerator`` and ``op`` efficiencies by shape, of
-the rate ``tflops``; the time of a shape is its FLOPs over both.  The scripts beside it (``simu_tools/efficency_test``)
-measured them with Transformer Engine on the host's clock, one call after the other:
-
-- ``matmul``: ``general_gemm``, whose layouts have BLAS's letters by column: TN is the forward pass, NN the gradient of
-  the input, NT that of the weight.
-- ``group_matmul``: ``general_grouped_gemm`` of ``ng`` experts with M rows each, K inputs and N outputs; in the
-  backward stages too, sizes are those of the forward pass.  No cache holds the matrices of an expert after those of
-  others.
-- ``sdp_fwd``, ``sdp_bwd``: causal attention, counted as if it were not; 2 and 5 products.
-
-Rows in 8 bits, and gradients that are added in bf16, are left out.
-
-AMD's Primus and Primus-Turbo measure products:
-
-- ``primus-cli benchmark gemm`` (AMD-AGI/Primus, ``primus/tools/benchmark/gemm_bench.py``): products one after the other
-  for ten seconds, columns ``m n k trans_a trans_b dtype avg_time_ms``, as CSV, TSV or a table of Markdown.  Its loop
-  multiplies the last of its pairs of matrices each time, so caches are warm.
-- ``bench_gemm_turbo.py`` (AMD-AGI/Primus-Turbo, ``benchmark/ops``): columns ``M N K Dtype`` and ``Forward Time (ms)``
-  with two decimals.  The second operand is stored transposed.  The backward pass holds two products, and is left out.
+the rate ``tflops``; the time of a shape is its FLOPs over both.  The scripts beside it measured them with Transformer
+Engine on the host's clock, one call after the other.  ``matmul`` has BLAS's letters by column: TN is the forward pass,
+NN the gradient of the input, NT that of the weight.  ``group_matmul`` is of ``ng`` experts with M rows each, K inputs
+and N outputs, in the backward stages too; no cache holds an expert's matrices after those of others.  ``sdp_fwd`` and
+``sdp_bwd`` are causal attention, counted as if it were not; 2 and 5 products.  Rows in 8 bits, and gradients that are
+added in bf16, are left out.  AMD's ``primus-cli benchmark gemm`` (AMD-AGI/Primus,
+``primus/tools/benchmark/gemm_bench.py``) repeats a product for ten seconds, with warm caches; its table is CSV, TSV or
+Markdown.  ``bench_gemm_turbo.py`` (AMD-AGI/Primus-Turbo, ``benchmark/ops``) has times with two decimals, of a second
+operand stored transposed; its backward pass holds two products, and is left out.
 """
 
 from __future__ import annotations

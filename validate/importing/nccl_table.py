@@ -1,8 +1,7 @@
 """The printed tables of nccl-tests: :func:`runs_in` finds each run of a test in a log, with its ranks and rows.
 
-Columns are those of NVIDIA/nccl-tests ``src/util.cu``; headers of older versions have less.  What a launcher puts
-before a line (``[1,0]<stdout>:``, ``0: ``, ``pod/name ``, a time) is passed over: a row is found by its size, count and
-type wherever they stand.  The tool prints a row's figures after the exchange, so messages of NCCL may tear it in two.
+Columns are those of NVIDIA/nccl-tests ``src/util.cu``, less in older versions.  A row is found by its size, count and
+type wherever they stand behind what a launcher puts there.  Messages of NCCL may tear it in two.
 """
 
 from __future__ import annotations
@@ -318,10 +317,8 @@ _ABOUT_OUTPUT = ("NCCL_DEBUG", "NCCL_TOPO_DUMP_FILE", "NCCL_GRAPH_DUMP_FILE", "N
 def settings_in(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
     """Return the settings that *texts* show, each with its last value; those that change only output are left out.
 
-    NCCL reports a setting as ``NCCL_ALGO set by environment to Ring.`` or ``NCCL_IB_HCA set to mlx5_0``
-    (NVIDIA/nccl@5067397c ``src/misc/param.cc``, ``src/transport/net_ib.cc``); others stand on the command line or in
-    the environment.  A value that a shell would still expand (``$ALGO``) is left out too.  Sockets in use count as
-    asked for.
+    NCCL reports ``NCCL_ALGO set by environment to Ring.`` or ``NCCL_IB_HCA set to mlx5_0``; others stand on the command
+    line or in the environment, and values that a shell would still expand are left out.  Sockets in use count as set.
     """
     found: dict[str, str] = {}
     for text in texts:

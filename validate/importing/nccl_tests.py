@@ -38,11 +38,10 @@ class Point:
 class NcclLog:
     """A run of one of the nccl-tests; unknown facts are 0, empty or None.
 
-    ``per_host`` are the numbers of ranks of each host.  ``devices`` are their GPUs by their index in the machine, in
-    rank order, empty where the log does not tell them.  ``settings`` are pairs of a variable and its value; ``shows``
-    what NCCL reports of its transports (:func:`shown_in`); ``out_of_bounds`` the tool's own count of wrong values;
-    ``unread`` the rows that cannot be read; ``failure`` what the tool says of its failure; ``remarks`` says what was
-    left out.
+    ``per_host`` are the numbers of ranks of each host; ``devices`` their GPUs by index in the machine, in rank order.
+    ``settings`` are pairs of a variable and its value; ``shows`` what NCCL reports (:func:`shown_in`);
+    ``out_of_bounds`` the tool's count of wrong values; ``unread`` the rows that cannot be read; ``remarks`` says what
+    was left out.
     """
 
     shown: str

@@ -26,9 +26,8 @@ def is_osu_tests(text: str) -> bool:
 def read_osu_tests(text: str, shown: str, *, collective: str | None = None, n_ranks: int | None = None) -> NcclLog:
     """Return the run that *text* reports, called *shown*, in nccl-tests' sizes, with times averaged over ranks.
 
-    An all-gather's and an all-to-all's size is there what one rank sends; nccl-tests counts all ranks'.  Raises
-    InputError if it holds no run or several, buffers in host memory, or a test that is not modelled, or does not tell
-    ranks.
+    An all-gather's and an all-to-all's size is there what one rank sends, in nccl-tests all ranks'.  Raises InputError
+    if it holds no run or several, buffers in host memory, or no test that is modelled.
     """
     headers = list(_OSU["header"].finditer(text))
     if len(headers) != 1:

@@ -1,10 +1,8 @@
 """Tables of copies, of disks, and of memory: bandwidth by working set, gathers, and latency of dependent loads.
 
-A row's rate counts each copied byte once, with both directions added up.  Only NVIDIA's samples count copies within a
-device twice, as read and written.  Disks are read sequentially or at random, and written synchronously.
-
-Of memory it reads rows of ``validate run``, and published runs of BabelStream and gpu-benches.  A rate counts all bytes
-that the kernel reads and writes.  BabelStream's size is that of one array, otherwise it is the size of all.
+A row's rate counts each copied byte once, with both directions added up; only NVIDIA's samples count copies within a
+device twice.  Of memory (``validate run``, BabelStream, gpu-benches) it counts all bytes read and written.
+BabelStream's size is that of one array, otherwise it is the size of all.
 """
 
 from __future__ import annotations

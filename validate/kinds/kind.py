@@ -199,18 +199,14 @@ _KEPT = 4096  # distinct rows whose questions are cached
 class MeasuredRow:
     """A row: its question, its measured seconds, where it is, and its prediction once it has one.
 
-    ``asked`` is None, and ``skipped`` the reason, if it cannot be read as a question.  ``time_s`` is NaN, and
-    ``untimed`` the reason, if it has no valid time; ``set_aside`` is why it does not count though it is predicted.
-    ``cells`` are the non-empty ones, with what empty ones stand for and the labels of its ``kind``; ``labels`` those as
-    written, with the same labels: what rows are grouped by.  ``digest`` is that of its question.  ``place`` is a device
-    or a machine, ``part`` the device's part.  ``memory`` are its figures of memory, each with its own prediction and
-    reason.
-
-    ``table``, ``name``, ``key``, ``interval`` are of rows of folders: the file, what is asked in a few words and as
-    pairs of column and text, and the half-width of the measured median's 95 % interval, as a fraction of the median.
-
-    ``skipped`` is empty where a predicted row counts in statistics, otherwise the reason why not; ``is_context`` where
-    its grade is the reason.  ``published`` are the predicted seconds of other predictors.
+    ``asked`` is None if it cannot be read as a question, and ``time_s`` NaN, for the reason ``untimed``, if it has no
+    valid time; ``set_aside`` is why it does not count though it is predicted.  ``skipped`` is why it does not count,
+    empty if it does; ``is_context`` where its grade is the reason.  ``cells`` are the non-empty ones, with what empty
+    ones stand for and the labels of its ``kind``; ``labels`` those as written: what rows are grouped by.  ``digest`` is
+    that of its question.  ``place`` is a device or a machine, ``part`` the device's part.  ``memory`` are its figures
+    of memory, each with its own prediction.  ``table``, ``name``, ``key``, ``interval`` are of rows of folders: the
+    file, what is asked in words and as pairs, and half the measured median's 95 % interval as a fraction.
+    ``published`` are others' predictions.
     """
 
     asked: RowQuestion | None

@@ -125,10 +125,9 @@ _IN_USE = 1.0  # years after a GPU's release when most published measurements of
 def nccl_of(software: str, compute_capability: str | None, *features: Feature) -> Version:
     """Return NCCL's major and minor version.
 
-    It is the one that *software* states; else that of the date it implies (a year, a container's year and month, a
-    PyTorch release); else that of one year after the release of GPUs with *compute_capability*, from the oldest version
-    on whose rules are known; else today's.  If not stated, it is at least the first one for these GPUs, with all of
-    *features*.
+    It is the one that *software* states or whose date it implies (a year, a container's month, a PyTorch release); else
+    that of one year after the release of GPUs with *compute_capability*; else today's.  If not stated, it is at least
+    the first one for these GPUs, with all of *features*.
     """
     if said := _NCCL.search(software):
         return int(said[1]), int(said[2])

@@ -159,9 +159,8 @@ class DeviceNames:
     """Parts by the device names in tables.
 
     Of *named*, ``NAME=PART`` assigns a part to a name of the tables, and ``PART`` alone to every row; ``2 x PART`` is a
-    CPU with two sockets.  The parts of *topology*, with the sockets of its CPUs, take precedence over built-in ones;
-    each is found by its name or its ``aliases``.
-    Raises InputError where a part is not known, with the nearest one.
+    CPU with two sockets.  The parts of *topology*, by name or ``aliases``, take precedence over built-in ones.  Raises
+    InputError where a part is not known, with the nearest one.
     """
 
     def __init__(self, named: Iterable[str] = (), topology: str | None = None) -> None:

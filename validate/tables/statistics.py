@@ -1,8 +1,7 @@
 """Summary statistics of relative errors, and how reports write them, line numbers, and the lines left out.
 
 Rows are chosen by hash, the SHA-256 of their question: a share of shapes, the same on all devices and in all
-frameworks, and the first distinct rows, which calibrate a device.  The choice depends neither on measured times nor on
-the order of the table; it is not stratified, as that would require a choice of strata.
+frameworks, and the first distinct rows, which calibrate a device; neither times nor the table's order matter.
 """
 
 from __future__ import annotations

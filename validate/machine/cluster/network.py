@@ -1,10 +1,9 @@
 """The network of a run: its ``ip`` and ``tc`` commands, whether it can be made here, made on entry, always removed.
 
-Each host is a network namespace with one interface.  A veth pair connects it to a port of a bridge in a namespace of
-its own.  A token bucket (``tc tbf``) at each end limits what the host sends (at its interface) and receives (at the
-port): a full-duplex link of the given rate to a switch that queues and loses nothing.  Names contain the run's process,
-so that no other run's are touched; all else lives inside these namespaces and vanishes with them.  Every change to the
-system goes through :func:`run_shell`.
+Each host is a network namespace with one interface, joined by a veth pair to a port of a bridge in a namespace of its
+own.  A token bucket (``tc tbf``) at each end limits what the host sends and receives: a full-duplex link of the given
+rate to a switch that queues and loses nothing.  Names contain the run's process; all else lives inside these
+namespaces. Every change to the system goes through :func:`run_shell`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """What a host runs: a strategy send by send, torch's own collectives, or a plain TCP stream as a probe.
 
-It runs with torch in a process that enters a host's namespace (:func:`begin`) and follows the controller.  ``start``
-makes the groups, ``prepare`` allocates buffers once, ``go`` runs an operation at a time of the monotonic clock, which
-all processes share, and checks its result against the expected sum.
+A process with torch enters a host's namespace (:func:`begin`) and follows the controller: ``start`` makes the groups,
+``prepare`` allocates buffers once, ``go`` runs an operation at a time of the shared clock, and checks its sum.
 """
 
 from __future__ import annotations

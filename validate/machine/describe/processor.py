@@ -34,9 +34,8 @@ class CacheFacts:
 class Processor:
     """What the system reports of the processor; None, 0 or empty where it reports nothing.
 
-    ``cores`` and ``threads`` count those of one socket that this process may use.  ``socket_of`` maps each logical
-    processor, usable or not, to its socket, from 0.  ``model_number`` and ``stepping`` are the vendor's numbers of the
-    design, -1 where unknown.  ``is_guest``: a hypervisor runs the system.  ``guess`` says why the model is a guess.
+    ``cores`` and ``threads`` are one socket's that this process may use; ``socket_of`` maps each logical processor to
+    its socket.  ``model_number`` and ``stepping`` are -1 where unknown.  ``guess`` says why the model is a guess.
     """
 
     model: str

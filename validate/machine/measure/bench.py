@@ -304,9 +304,8 @@ class HostStopwatch:
 class CudaStopwatch:
     """Times work on the current stream of *device* between CUDA events, and reads the sensors while it runs.
 
-    With an allowance, in seconds for each call, the stream is blocked until all calls are issued, so that issuing them
-    does not count.  If it runs dry before, the sample is repeated with twice the allowance, up to a largest one and
-    *most_tries* in all; the next sample goes on from there.
+    With an allowance, in seconds a call, the stream is blocked until all are issued, so that issuing does not count.
+    If it runs dry, the sample is repeated with twice the allowance, up to a largest one and *most_tries* in all.
     """
 
     issue_s = most_issue_s = 0.0

@@ -1,12 +1,11 @@
 """An exchange as plain data, the part of each stand in each round, and how it is run.
 
-An exchange consists of rounds of moves between stands: each sends a range of a buffer, which is added or stored where
-it arrives.  The first stands are the ranks, each with its own buffer; others (a CPU that gathers, parameter servers)
-are helpers and start empty.  Moves of one round are simultaneous: all are read before any is written.  A stand starts a
-round when its own part in earlier rounds has ended.  From one process it is copies and adds on streams, one for each
-stand's adds and some for each pair's copies, with events between rounds: a copy waits until both ends have finished
-earlier rounds, and no device for one that it does not exchange with.  The host performs the adds of a CPU, so that
-queues cannot run ahead of it.  Rank by rank, each process holds the buffers of one or more stands.
+It consists of rounds of moves between stands: each sends a range of a buffer, which is added or stored where it
+arrives. The first stands are the ranks; others (a CPU that gathers, parameter servers) are helpers and start empty.
+Moves of one round are simultaneous: all are read before any is written.  A stand starts a round when its own part in
+earlier rounds has ended.  From one process it is copies and adds on streams with events between rounds: a copy waits
+until both ends have finished earlier rounds.  The host performs the adds of a CPU, so that queues cannot run ahead of
+it.  Rank by rank, each process holds the buffers of one or more stands.
 """
 
 from __future__ import annotations
@@ -291,8 +290,7 @@ class OverRanks(_Stands):
     """The part of process *process* in *exchange*, with the division of stands by :func:`processes_of`.
 
     A round's sends and receives are posted at once, to NCCL as one group, which has no tags and pairs them by order,
-    and to gloo move by move, which costs less there.  What arrives is added in the order of moves, so that sums are
-    reproducible.  Moves within a process are copies.  Buffers are on *device*; on a GPU the host does not wait.
+    and to gloo move by move.  What arrives is added in the order of moves, so that sums are reproducible.
     """
 
     def __init__(self, exchange: BufferExchange, process: int, dtype: Any = torch.float32, device: Any = "cpu") -> None:

@@ -1,8 +1,7 @@
 """Ranks started by a launcher (``torchrun``) on one node or several: the first directs, the others serve.
 
-The first rank runs the measurement and puts tasks into a store that all can reach.  The ranks of a task join a process
-group of exactly that size, so that one launch measures 1, 2, 4, ... of its ranks; after a fault a new one, since a rank
-that still waits in the old one would block it.
+The first rank measures and puts tasks into a store that all can reach.  A task's ranks join a process group of exactly
+that size, so that one launch measures 1, 2, 4, ... ranks; after a fault a new one.
 """
 
 from __future__ import annotations

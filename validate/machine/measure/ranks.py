@@ -212,10 +212,9 @@ _ISSUE_S = 100e-6  # more than the host needs to issue one call
 def time_together(call: Call, effort: Effort, *, cuda: bool, renew: Look = None, issue_s: float = _ISSUE_S) -> Interval:
     """Return the median time of one *call* on the slowest rank, in seconds; all ranks call this at the same point.
 
-    Each sample starts after an all-reduce of one number, and its time is the greatest of all ranks (nccl-tests,
-    doc/PERFORMANCE.md, takes the mean; a training step waits for the slowest), on which alone all decisions depend, so
-    that ranks decide alike.  On a GPU the stream is blocked for *issue_s* seconds a call, so that only device time
-    counts.  *renew* is called before each sample, untimed.
+    Each sample starts after an all-reduce of one number, and its time is the greatest of all ranks, on which alone all
+    decisions depend.  On a GPU the stream is blocked for *issue_s* seconds a call, so that only device time counts.
+    *renew* is called before each sample, untimed.
     """
     token = torch.zeros(1, device="cuda" if cuda else "cpu")
     ran_dry = False

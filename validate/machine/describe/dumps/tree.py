@@ -127,9 +127,9 @@ class Numa:
 class BusTree:
     """The host's NUMA nodes with their buses, and the NVLinks between GPUs by bus name.
 
-    ``links`` is None where the dump does not cover NVLinks.  ``to_switch`` holds each GPU's NVLinks to switches.  Both
-    are counts, unless ``rates`` says GB/s: "planned" as NCCL computes them, or "nominal".  ``sockets_said``: the dump
-    tells which NUMA node each device is attached to.
+    ``links`` is None where the dump does not cover NVLinks.  ``to_switch`` holds each GPU's to switches.  Both are
+    counts, unless ``rates`` says GB/s, "planned" by NCCL or "nominal".  ``sockets_said``: the dump tells devices' NUMA
+    nodes.
     """
 
     numas: list[Numa]

@@ -1,11 +1,8 @@
 """XML of a machine: NCCL's topology and hwloc's (``lstopo machine.xml``), parsed safely: bounded, without entities.
 
-NCCL writes to NCCL_TOPO_DUMP_FILE, and clouds publish files for NCCL_TOPO_FILE.  The schema is that of NVIDIA/nccl
-``src/graph/xml.cc``; RCCL writes ``xgmi`` for ``nvlink``.  Published files are sparse: ``gpu``, ``net`` and NVLink
-elements and bridges may be missing, classes and speeds empty.
-
-hwloc writes packages, NUMA nodes, bridges and devices.  ``pci_link_speed`` is the current link rate in GB/s (hwloc's
-``hwloc_pcidev_attr_s``).  The PCI class tells the kind of a device.
+NCCL writes to NCCL_TOPO_DUMP_FILE, and clouds publish sparse files for NCCL_TOPO_FILE, without some elements, classes
+or speeds; the schema is that of ``src/graph/xml.cc``; RCCL writes ``xgmi`` for ``nvlink``.  hwloc's ``pci_link_speed``
+is the current link rate in GB/s; the PCI class tells the kind of a device.
 """
 
 from __future__ import annotations

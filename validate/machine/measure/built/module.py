@@ -48,11 +48,9 @@ class BuiltModule:
 class BuiltNetwork(nn.Module):  # type: ignore[misc]
     """The module of *description*; every layer runs as one torch call, in the written order.
 
-    *recompute*: keep only the inputs of repeated blocks (``full``) or only the queries, keys and values of attention
-    (``selective``), and run the rest of the forward pass again in the backward pass.  *in_blocks*: make each repeated
-    block a module of its own (``blocks``), as sharding block by block requires.
-
-    Raises Unavailable where torch lacks an operator or the description does not fit torch's shapes.
+    *recompute*: keep only the inputs of repeated blocks (``full``), or only attention's (``selective``), and run the
+    rest again in the backward pass.  *in_blocks*: make each repeated block a module (``blocks``), as sharding by block
+    requires.  Raises Unavailable where torch lacks an operator or the description does not fit torch's shapes.
     """
 
     def __init__(self, description: Description, recompute: Recompute = "", *, in_blocks: bool = False) -> None:

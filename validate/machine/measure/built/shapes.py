@@ -27,9 +27,8 @@ View = Callable[[Any], Any]
 def reshaped_part(have: Shape, need: int, offset: int, width: int = 0, sides: Shape = ()) -> tuple[View, Shape, int]:
     """Return a view of *need* elements of a tensor of shape *have*, the view's shape, and the next free column.
 
-    The part consists of columns from *offset* on, where they fit: of all rows, or of the last rows if they are *width*
-    wide.  Of images it consists of the middle pixels, if these have *sides*, or else of channels: slices, which keep
-    the layout.  Otherwise it is the first rows, or the first elements.
+    It is of columns from *offset* on, where they fit, of all rows, or the last if these are *width* wide; of images of
+    the middle pixels, if these have *sides*, else of channels; otherwise of the first rows, or elements.
     """
     cols, lead = have[-1], prod(have[:-1])
     if len(have) == 4 and sides and (*have[:2], *sides) != have and prod(have[:2]) * prod(sides) == need:

@@ -1,8 +1,7 @@
 """Collectives between the GPUs of this machine by size: NCCL as called by torch.distributed, and strategies.
 
-Sizes and bandwidths follow nccl-tests (doc/PERFORMANCE.md): the size is the whole buffer's, gathered or to scatter;
-algbw is size over time, busbw the rate of a link if the collective were ideal.  In sendrecv each rank sends to the
-next.  The time is the device time on the slowest rank.
+Sizes and bandwidths follow nccl-tests (doc/PERFORMANCE.md): the size is the whole buffer's, gathered or to scatter. In
+sendrecv each rank sends to the next.  The time is the device time on the slowest rank.
 """
 
 from __future__ import annotations

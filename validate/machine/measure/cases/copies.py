@@ -1,8 +1,7 @@
 """Copies between host and device, within a device, within the host, between devices, and beside computing.
 
-``GBps`` counts each byte once, and both ways at once as a sum.  Copies from pinned memory run on the copy engine: their
-time is measured on the device, between events, with all copies queued; those of pageable memory involve the host and
-are timed by its clock.  ``latency_s`` is filled in for the smallest size.
+``GBps`` counts each byte once, and both ways at once as a sum.  Copies from pinned memory are timed on the device,
+between events, with all queued; those of pageable memory by the host's clock.  ``latency_s`` is of the smallest size.
 """
 
 from __future__ import annotations

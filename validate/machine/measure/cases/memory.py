@@ -1,9 +1,8 @@
 """Bandwidth by working set (``bytes``): streams and gathers of torch, and load latency; all caches are warm.
 
-Copy and triad divide the working set among their buffers.  Lines that caches fetch before a write are not counted (as
-in STREAM, McCalpin 1995).  A gather takes random rows of a table; its GB/s count rows read and written, not the
-indices.  On a GPU calls are replayed from a graph, so that the host limits no small set; on a CPU each includes about a
-microsecond of launch time.
+Copy and triad divide the working set among their buffers; lines fetched before a write are not counted (as in STREAM,
+McCalpin 1995).  A gather takes random rows of a table; its GB/s count rows read and written.  On a GPU calls are
+replayed from a graph; on a CPU each includes about a microsecond of launch time.
 """
 
 from __future__ import annotations

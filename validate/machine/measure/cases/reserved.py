@@ -1,8 +1,7 @@
 """What PyTorch's caching allocator keeps, by pattern of use, and what a loss needs for each logit.
 
-``asked_bytes`` are the most that a pattern holds at once, ``max_allocated_bytes`` and ``max_reserved_bytes`` torch's
-peaks, and ``kept_bytes`` what stays reserved when all is freed.  ``bytes_per`` is the peak of a loss, forward and
-backward, over its logits.  The allocator is emptied before each pattern.
+``asked_bytes`` are the most that a pattern holds at once, ``kept_bytes`` what stays reserved when all is freed.
+``bytes_per`` is the peak of a loss, both passes, over its logits.  The allocator is emptied before each pattern.
 """
 
 from __future__ import annotations

@@ -28,21 +28,14 @@ class MeasuredStep:
     """One step: the network, and how it is run.
 
     ``policy``: one format for everything, or PyTorch's autocast with ``amp-``.  ``fused``: the optimiser is one kernel
-    for a list of parameters.  ``each``: the host reads the loss of each step and so waits for it.
-
-    ``n_gpus``: the number of ranks.  These are replicas, whose gradients DistributedDataParallel averages; with
-    ``shards``, that many ranks divide one copy of the parameters among them (FSDP2).  ``overlaps``: gradients are
-    exchanged during the backward pass.  ``sums_in_fp32``: shards' 16-bit gradients are reduced in fp32;
-    ``gathers_in_fp32``: shards are gathered in fp32, and autocast casts them.  ``bucket``:
-    bytes of gradients exchanged together; 0 is DistributedDataParallel's default.  ``n_nodes``: machines over which the
-    ranks are spread.
-
-    ``network``: the description to build where the user asked for the step; ``model`` is then only its name.
-    ``source``: measure the user's own module from this factory, with these sizes, in place of the one built from
-    ``network``.  ``parts``: measure its operators one by one, not the step.
-
-    ``micro_batches``: batches whose gradients are summed before the update.  ``recompute``: activations not kept.
-    ``threads``: CPU threads; 0 is torch's default.
+    for a list of parameters.  ``each``: the host waits for the loss of each step.  ``n_gpus`` ranks, spread over
+    ``n_nodes`` machines, are replicas (DistributedDataParallel); with ``shards``, that many divide one copy of the
+    parameters (FSDP2). ``overlaps``: gradients are exchanged during the backward pass.  ``sums_in_fp32``: shards'
+    16-bit gradients are reduced in fp32; ``gathers_in_fp32``: shards are gathered in fp32, and autocast casts them.
+    ``bucket``: bytes of gradients exchanged together; 0 is DistributedDataParallel's default.  ``network``: the
+    description to build, which ``model`` only names.  ``source``: measure the module of this factory instead.
+    ``parts``: measure its operators one by one. ``micro_batches``: batches whose gradients are summed before the
+    update.  ``recompute``: activations not kept. ``threads``: CPU threads; 0 is torch's default.
     """
 
     model: str

@@ -1,9 +1,8 @@
 """Reads and writes of a file on the disk that holds the results.
 
 ``cache`` says what serves reads: ``page cache``, the system's copy in memory; ``dropped``, the disk, after the file's
-pages were dropped (posix_fadvise); ``direct``, the disk, bypassing the page cache (O_DIRECT).  Writes are timed until
-they are on the disk (fsync).  In random reads each thread has one request outstanding: ``latency_s`` is its time,
-``time_s`` that divided by the threads.  Caches below the system are not visible.
+pages were dropped; ``direct``, the disk, bypassing that cache (O_DIRECT).  Writes are timed until fsync.  In random
+reads each thread has one request outstanding: ``latency_s`` is its time, ``time_s`` that divided by the threads.
 """
 
 from __future__ import annotations
