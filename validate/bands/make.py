@@ -5,8 +5,6 @@ Places, sources and generations are left out in turn, to find how much wider ban
 an unseen place, of one that others measured, and of a device outside all generations.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence

@@ -6,8 +6,6 @@ number) gets 1 / (K + 1) of its weight from the wider class behind it, as the ne
 hierarchical conformal prediction (Lee, Barber, Willett, 2023) places this mass at infinity.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter, defaultdict

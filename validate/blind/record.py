@@ -5,8 +5,6 @@ it is scored, once.  Events are ``predicted`` (``predictions/NAME.csv``), ``scor
 an older comparison.  A changed line breaks the chain of digests, which :func:`read_record` follows.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import json

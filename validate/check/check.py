@@ -1,7 +1,5 @@
 """An nccl-tests log against the simulator's expectation: healthy or not, and possible explanations."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal

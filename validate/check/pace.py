@@ -5,8 +5,6 @@ are slow too if they are farther behind the smaller ones from 1 MiB than sizes o
 fall and stay low (:func:`cliff_in`), or only dip (:func:`dips_in`).
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence

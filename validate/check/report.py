@@ -1,7 +1,5 @@
 """A checked log as text of at most 80 columns and as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any

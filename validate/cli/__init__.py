@@ -1,7 +1,5 @@
 """The command line ``validate``: each command is declared in the file of its name, imported when it is named."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from importlib import import_module

@@ -1,7 +1,5 @@
 """The command ``validate bands``."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Mapping, Sequence

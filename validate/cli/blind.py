@@ -1,7 +1,5 @@
 """The commands ``validate blind add``, ``show`` and ``score``: predictions made before measurements are looked at."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """The command ``validate calibrate``: a device from a table of operators; from a folder, its host too."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import Counter

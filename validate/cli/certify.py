@@ -1,7 +1,5 @@
 """The command ``validate certify``: a calibration of a certificate's archive, and a page of what it is worth."""
 
-from __future__ import annotations
-
 import math
 import tempfile
 from collections import Counter

@@ -1,7 +1,5 @@
 """The command ``validate check``."""
 
-from __future__ import annotations
-
 import re
 from contextlib import ExitStack
 from functools import partial

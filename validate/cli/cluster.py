@@ -1,7 +1,5 @@
 """The command ``validate cluster``."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Sequence
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """A command of ``validate``: a function whose annotated parameters are its options, and its docstring the help."""
 
-from __future__ import annotations
-
 import inspect
 import shlex
 import sys

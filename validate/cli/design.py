@@ -1,7 +1,5 @@
 """The command ``validate design``: which operators to measure, and what choosing them is worth."""
 
-from __future__ import annotations
-
 import json
 import random
 import sys

@@ -1,7 +1,5 @@
 """The command ``validate import``."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """The command ``validate run``."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """The command ``validate score``."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The command ``validate table complete``: what a table's authors say elsewhere becomes columns of it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from typing import Annotated

@@ -1,7 +1,5 @@
 """The command ``validate trace``."""
 
-from __future__ import annotations
-
 import tempfile
 from functools import partial
 from pathlib import Path

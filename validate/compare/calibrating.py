@@ -4,8 +4,6 @@ It is judged on unseen rows, ever harder ones: other rows, shapes, operators, an
 of a row's question decides whether it is fitted to, not its time or place.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress

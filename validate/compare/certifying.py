@@ -1,7 +1,5 @@
 """Archives of ``validate.measure --certificate``: what they hold, and a calibration with its errors on other steps."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil

@@ -4,8 +4,6 @@ A likely cause is a rule for one effect that the model leaves out.  It applies i
 the time in the direction of the error.  Where possible it gives its factor; the rest stays unexplained.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """A folder written by ``validate run``: its record, tables and load, and its drift against another run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial

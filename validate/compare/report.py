@@ -1,7 +1,5 @@
 """A comparison as one JSON document, as text of at most 80 columns, and as a page with all of it and figures."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A profiled step compared with the predicted one: kernel classes, exposed communication, largest differences."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from simulator.cli.table import table_of

@@ -1,7 +1,5 @@
 """Fit the calibration factors of one device to measured operators (:mod:`validate.constants.least`); their YAML."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -8,8 +8,6 @@ statistical models*, 1996, section 4).  All mechanisms are equally unknown, as t
 of some (docs/decisions/first-gpu.md).  No measured time is read.
 """
 
-from __future__ import annotations
-
 import heapq
 import json
 import math

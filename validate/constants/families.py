@@ -4,8 +4,6 @@ They are written in ``families.yaml``, with their priors and terms.  Exclusions 
 ``published.yaml`` if they concern single tables (column ``fit_weight``); docs/constants.md lists them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any

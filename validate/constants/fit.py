@@ -1,7 +1,5 @@
 """Fit the shared constants of a family to measured rows, judge them on rows left out, and write them."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter

@@ -5,8 +5,6 @@ The second weighs the rows of each kind by the scatter that the first left, so t
 ones, and assumes Student's distribution with two degrees of freedom, so that outliers have little influence.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any

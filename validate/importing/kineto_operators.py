@@ -5,8 +5,6 @@ call, and each kernel names the call that launched it by ``External id``.  A cal
 any in the trace that of its own event, on a CPU.  Of equal calls the median counts.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

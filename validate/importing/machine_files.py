@@ -12,8 +12,6 @@ Markdown.  ``bench_gemm_turbo.py`` (AMD-AGI/Primus-Turbo, ``benchmark/ops``) has
 operand stored transposed; its backward pass holds two products, and is left out.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Callable, Mapping

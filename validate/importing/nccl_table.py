@@ -4,8 +4,6 @@ Columns are those of NVIDIA/nccl-tests ``src/util.cu``, less in older versions. 
 type wherever they stand behind what a launcher puts there.  Messages of NCCL may tear it in two.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Reading the output of nccl-tests: the printed table of ``all_reduce_perf`` etc., and the JSON file of ``-J``."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """Reading tests besides nccl-tests: OSU's collectives, perftest's ``ib_write_bw`` etc. of a link, ``nvbandwidth``."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Tables of measured collectives."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from contextlib import suppress

@@ -5,8 +5,6 @@ device twice.  Of memory (``validate run``, BabelStream, gpu-benches) it counts 
 BabelStream's size is that of one array, otherwise it is the size of all.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from contextlib import suppress

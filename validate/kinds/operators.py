@@ -1,7 +1,5 @@
 """Tables of measured operators (``ops.csv``, docs/scoring.md) and of launches: a question is by shape, not by time."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -4,8 +4,6 @@ The columns are those of ``training.csv`` (docs/scoring.md).  What published tab
 are read (:mod:`validate.tables.table`); here only columns count.  Many publish a throughput in place of a time.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from contextlib import suppress

@@ -5,8 +5,6 @@ since 0.17 by a separate operation, so that the number of key-value heads does n
 rotates queries and keys.  aiconfigurator's collectors replay a graph of one such call.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ Cells of CSV are inert: characters that a terminal would obey or hide are writte
 spreadsheet would compute (``=...``) starts with an apostrophe.
 """
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

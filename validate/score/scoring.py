@@ -1,7 +1,5 @@
 """Scoring: each row of a table is predicted, in this process or several, then compared with what was measured."""
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import signal

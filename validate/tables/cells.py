@@ -1,7 +1,5 @@
 """Parsing of table cells: a number or version, or the reason why the row is not scored."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """The machines and devices that tables name (:class:`RowNames`): built in, an alias, or what the user assigns."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ It is read whole, from a file or standard input.  ``conventions.yaml`` says what
 complete where what its authors said elsewhere becomes columns, each cell with its source (:func:`made_complete`).
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,7 +1,5 @@
 """A case: the options that ask for it, the topology that predicts it, its outcome, and the order of strategies."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files

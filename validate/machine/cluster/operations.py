@@ -4,8 +4,6 @@ A process with torch enters a host's namespace (:func:`begin`) and follows the c
 ``prepare`` allocates buffers once, ``go`` runs an operation at a time of the shared clock, and checks its sum.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import multiprocessing

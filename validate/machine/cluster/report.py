@@ -1,7 +1,5 @@
 """Measured and predicted times as text, as one JSON document with the environment (errors: fractions), and files."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

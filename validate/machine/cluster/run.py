@@ -1,7 +1,5 @@
 """Measure all cases on a network that exists only meanwhile, by workers that are always ended."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing

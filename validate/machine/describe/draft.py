@@ -1,7 +1,5 @@
 """The YAML of a draft: reported figures as they are, missing ones as marked estimates, and which of these matter."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """GPUs, links and adapters that the driver reports: matching built-in parts, where each is, and tools' names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache

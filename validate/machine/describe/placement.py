@@ -1,7 +1,5 @@
 """The matrix of ``nvidia-smi topo -m``; where GPUs and adapters are attached: at which switch, at which socket."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping, Sequence
 from itertools import product

@@ -1,7 +1,5 @@
 """Read the processor, its memory and the first disk as the system reports them: model, cores, clocks, caches."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """The device to measure, its sensors by NVML, which are read alone, stopwatches for calls, and captures in a graph."""
 
-from __future__ import annotations
-
 import ctypes
 import time
 import warnings

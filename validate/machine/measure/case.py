@@ -1,7 +1,5 @@
 """A measurement case: the row that it fills, the work that is timed for it, its faults and sizes; groups of cases."""
 
-from __future__ import annotations
-
 import errno
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ folder of its own, and writes the archive anew after each.  A process of its own
 hangs or dies, is followed by another for the parts that it had not begun, and ends when the time does.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import shutil

@@ -8,8 +8,6 @@ until both ends have finished earlier rounds.  The host performs the adds of a C
 it.  Rank by rank, each process holds the buffers of one or more stands.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What the system and the driver report of the host: processor, caches, usable threads and memory; without torch."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -4,8 +4,6 @@ The first rank measures and puts tasks into a store that all can reach.  A task'
 that size, so that one launch measures 1, 2, 4, ... ranks; after a fault a new one.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 from dataclasses import dataclass

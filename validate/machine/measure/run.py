@@ -1,7 +1,5 @@
 """Measure the cases of the chosen groups within a budget, and save every result, with facts of the machine."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

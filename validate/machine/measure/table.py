@@ -1,7 +1,5 @@
 """Files of a run: tables written row by row, so that none is lost, documents, and the lock that lets one run write."""
 
-from __future__ import annotations
-
 import csv
 import fcntl
 import io

@@ -1,7 +1,5 @@
 """Time a call until its median is precise enough: its confidence interval, and the shared loop."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Sequence

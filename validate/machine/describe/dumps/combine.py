@@ -1,7 +1,5 @@
 """Combine dumps of one machine: choose among their data, mark guesses, report gaps."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from simulator.api.context import planned_nvlink_bps

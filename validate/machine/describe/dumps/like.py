@@ -1,7 +1,5 @@
 """Built-in machines similar to an incomplete dump, which supply its NVLinks and CPU."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

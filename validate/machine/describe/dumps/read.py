@@ -1,7 +1,5 @@
 """Read one dump file, with its GPUs, links and placement: :func:`read_dump`; tables of drivers and adapters."""
 
-from __future__ import annotations
-
 import codecs
 import re
 from collections import Counter

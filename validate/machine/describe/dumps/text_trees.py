@@ -4,8 +4,6 @@ With ``NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=GRAPH``, NCCL prints its tree of the ma
 (``ncclTopoPrint`` in ``src/graph/topo.cc``).  Without, ``INIT`` lines name the GPU of each rank.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -5,8 +5,6 @@ sample, and for more: there a size that grows with the batch is its value ``at``
 adds (``more``).  ``tests/written_networks.py`` writes the file from the simulator's networks.
 """
 
-from __future__ import annotations
-
 import json
 import lzma
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """A network as a torch module with inputs: built from its description, or the user's own (docs/torch.md) beside it."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import re

@@ -1,7 +1,5 @@
 """Make each operator of a description in torch: its module, its parameters, and the views it needs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any

@@ -5,8 +5,6 @@ tensor is larger than what its readers need, as with a joint projection of queri
 its columns in turn.  Readers that together cover the tensor share one ``split``, whose gradients one kernel joins.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial

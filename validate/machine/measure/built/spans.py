@@ -1,7 +1,5 @@
 """The steps of a built network, grouped into recomputed parts and blocks that are modules."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby

@@ -6,8 +6,6 @@ after rest, ``time_s`` in the second half of a run of seconds, ``repeats`` the s
 power, where the driver does.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from functools import partial

@@ -4,8 +4,6 @@ Sizes and bandwidths follow nccl-tests (doc/PERFORMANCE.md): the size is the who
 sendrecv each rank sends to the next.  The time is the device time on the slowest rank.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

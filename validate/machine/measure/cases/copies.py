@@ -4,8 +4,6 @@
 between events, with all queued; those of pageable memory by the host's clock.  ``latency_s`` is of the smallest size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial

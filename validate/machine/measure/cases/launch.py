@@ -1,7 +1,5 @@
 """The cost of launching work: on the device by mode of issue, on the host by kind of call."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any

@@ -5,8 +5,6 @@ McCalpin 1995).  A gather takes random rows of a table; its GB/s count rows read
 replayed from a graph; on a CPU each includes about a microsecond of launch time.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import shutil

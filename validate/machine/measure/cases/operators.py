@@ -1,7 +1,5 @@
 """Operators by class, size and precision, as torch functions; one call per case."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

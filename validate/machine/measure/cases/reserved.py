@@ -4,8 +4,6 @@
 ``bytes_per`` is the peak of a loss, both passes, over its logits.  The allocator is emptied before each pattern.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial

@@ -3,8 +3,6 @@
 Classes take turns, so that any first part of the list is a fair sample.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import random

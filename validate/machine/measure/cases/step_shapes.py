@@ -1,7 +1,5 @@
 """The steps to measure (``steps.json``): networks, batches, precision and modes of issue, most informative first."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """A step of a network, ready to run repeatedly: eager, as a graph, or compiled; on a rank, replicated or sharded."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence

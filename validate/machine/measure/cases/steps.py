@@ -1,7 +1,5 @@
 """Whole training steps, on one device and on all, issued back to back, the host as far ahead as it gets."""
 
-from __future__ import annotations
-
 import gc
 import json
 import math

@@ -5,8 +5,6 @@ pages were dropped; ``direct``, the disk, bypassing that cache (O_DIRECT).  Writ
 reads each thread has one request outstanding: ``latency_s`` is its time, ``time_s`` that divided by the threads.
 """
 
-from __future__ import annotations
-
 import errno
 import mmap
 import os
