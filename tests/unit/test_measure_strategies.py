@@ -20,12 +20,9 @@ from validate.cli.asking import ask_exchanges, exchanges_of, is_exchange, write_
 from validate.machine.measure.bench import Bench  # noqa: E402
 from validate.machine.measure.case import EXCHANGES, SCALING, Case, Unavailable, usual_groups  # noqa: E402
 from validate.machine.measure.cases.collectives import strategy_cases  # noqa: E402
+from validate.machine.measure.duration import bucket_bytes  # noqa: E402
 from validate.machine.measure.exchange import OverDevices  # noqa: E402
-from validate.machine.measure.timing import (  # noqa: E402
-    Effort,
-    bucket_bytes,
-    time_call,
-)
+from validate.machine.measure.timing import Effort, time_call  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -25,6 +25,7 @@ from simulator.questions.single import (
 from simulator.topology.parts import CpuPart
 from simulator.workload.operators import Reduction
 from validate.kinds.kind import Cell, RowQuestion, kind_of
+from validate.kinds.timing import Timed
 from validate.tables.cells import NotScored, decade_of, measured_s, number, size_bytes, threads_of, whole_cell
 from validate.tables.names import RowNames
 
@@ -71,7 +72,7 @@ def _beside_work(cell: Cell, names: RowNames, copy: CopyQuestion) -> RowQuestion
         )
         for text in (lines, held)
     )
-    return RowQuestion(whole, timing=partial(_behind_s, alone))
+    return RowQuestion(whole, timing=Timed(_behind_s, (alone,)))
 
 
 _KINDS: Mapping[str, tuple[CopyKind, bool]] = own_data("validate.kinds", "words.yaml")["copies"]

@@ -4,7 +4,6 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, cast, get_args
 
 from simulator.api.calibrations import StepPass, update_pass
@@ -19,6 +18,7 @@ from simulator.workload.kernels import PassForm, Streaming
 from simulator.workload.precision import ELEMENT_BYTES, PRECISIONS, Precision
 from validate.kinds.kind import Cell, RowQuestion, Timing, kind_of
 from validate.kinds.timing import (
+    Timed,
     attention_library,
     between_events,
     by_host,
@@ -87,14 +87,14 @@ def read_operator(cell: Cell, names: RowNames) -> RowQuestion:
         besides = (replace(question, operator=ops.Copy(elements), phase="fwd"),) if elements else ()
         if replays(software) and isinstance(part, GpuPart):
             clocks_s = cache_warps(operator, software) / ((part.sm_count or 1) * (part.boost_clock or math.inf))
-            timing = partial(replayed_s, clocks_s, besides)
-        timing = partial(with_overhead_s, "te_attention_s") if is_te and not alone else timing
+            timing = Timed(replayed_s, (clocks_s, besides))
+        timing = Timed(with_overhead_s, ("te_attention_s",)) if is_te and not alone else timing
     if alone and not on_cpu and cell("clock") == "host":
         timing = by_host(where, device, operator, is_compiled=cell("compiled") == "1")
     elif alone and not on_cpu:
         timing = between_events(device, operator, question.phase, searched=op == "conv2d" and cell("searched") == "1")
     elif issued == "alone" and isinstance(part, GpuPart) and part.vendor == "nvidia":
-        timing = partial(with_overhead_s, "alone_s")
+        timing = Timed(with_overhead_s, ("alone_s",))
     return RowQuestion(question, besides, timing)
 
 

@@ -24,7 +24,7 @@ from simulator.workload.zoo import ZooEntry
 from simulator.workload.zoo.registry import build_network, find_entry, why_not_built
 from validate.kinds.collectives import forced_algorithm
 from validate.kinds.kind import ALL_COLUMNS, Cell, RowQuestion, kind_of
-from validate.kinds.timing import attention_library, from_start_s, read_back_s
+from validate.kinds.timing import Timed, attention_library, from_start_s, read_back_s
 from validate.tables.cells import NotScored, nccl_of, number, one_of, quantity, whole_cell, whole_or_none
 from validate.tables.names import RowNames
 
@@ -93,13 +93,13 @@ def read_step(cell: Cell, names: RowNames) -> RowQuestion:
     question = accumulating(question, one_of(accumulate, known.ACCUMULATIONS, refusal) if accumulate else None)
     if cell("sync") == _READ_EACH:
         reading = LaunchQuestion(where=where, timed="host", call="read")
-        return RowQuestion(question, timing=partial(read_back_s, reading))
+        return RowQuestion(question, timing=Timed(read_back_s, (reading,)))
     if not first_steps:
         return RowQuestion(question)
     counted, _, ran = first_steps.partition(" of ")  # the time holds the start of the run
     steps = whole_cell("first_steps", counted, _MAX_SIZE)
     of = whole_cell("first_steps", ran, _MAX_SIZE) if ran else steps
-    return RowQuestion(question, timing=partial(from_start_s, steps, of, ranks))
+    return RowQuestion(question, timing=Timed(from_start_s, (steps, of, ranks)))
 
 
 def _exchange(cell: Cell, layout: Layout, strategy: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from simulator.api import Session
 from simulator.api.session import Question
@@ -68,7 +69,19 @@ def between_events(part: str, operator: ops.Operator, phase: ops.Phase, *, searc
     return BetweenEvents(part, forward if phase == "fwd" else "isolated_backward_s")
 
 
-def by_host(where: Where, device: str, operator: ops.Operator, *, is_compiled: bool) -> Callable[..., float]:
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A timing: *function* of *arguments*, which make timings alike, the asked time, and the session."""
+
+    function: Callable[..., float]
+    arguments: tuple[Any, ...]
+
+    def __call__(self, asked_s: float, session: Session) -> float:
+        """Return the seconds on the measurement's clock of work predicted to take *asked_s*."""
+        return self.function(*self.arguments, asked_s, session)
+
+
+def by_host(where: Where, device: str, operator: ops.Operator, *, is_compiled: bool) -> Timed:
     """Return the timing of *operator* on the host's clock, with a synchronisation, in a loop without gradients.
 
     Returning from a compiled function takes the host as long as recording a second event, and hides a short kernel.
@@ -78,7 +91,7 @@ def by_host(where: Where, device: str, operator: ops.Operator, *, is_compiled: b
     issued = [timed(call="empty"), timed(call="wait")]
     if isinstance(operator, ops.Linear | ops.MatMul) and not is_compiled:
         issued += [timed(operator=operator), timed(operator=ops.Elementwise("relu", 1))]
-    return partial(_by_host_s, tuple(issued), device if is_compiled else "")
+    return Timed(_by_host_s, (tuple(issued), device if is_compiled else ""))
 
 
 def _by_host_s(issued: Sequence[Question], compiled_on: str, asked_s: float, session: Session) -> float:
