@@ -20,7 +20,7 @@ from validate.cli.score import score_command
 from validate.kinds import KINDS, STEPS
 from validate.kinds.kind import RowQuestion
 from validate.kinds.steps import step_measured_s
-from validate.kinds.timing import TimingCosts, from_start_s
+from validate.kinds.timing import Timed, TimingCosts, from_start_s
 from validate.score.scoring import read_published
 from validate.tables.cells import NotScored
 from validate.tables.csv_text import csv_bytes, read_records
@@ -674,7 +674,7 @@ def test_the_mean_of_the_first_steps_holds_the_start_of_the_run():
     start_s = costs.start_s + 7 * costs.start_rank_s
     assert eight.time_s(NAMES.session) == pytest.approx((101 * alone + start_s) / 100)
     counted = [read(first_steps=text).timing for text in ("20", "20 of 24")]
-    assert [(each.func, each.args) for each in counted] == [(from_start_s, (20, ran, 1)) for ran in (20, 24)]
+    assert counted == [Timed(from_start_s, (20, ran, 1)) for ran in (20, 24)]
     with pytest.raises(NotScored, match="first_steps"):
         read(first_steps="20 of some")
 
