@@ -9,19 +9,9 @@ from typing import Annotated, Any
 from simulator.console.style import Progress
 from simulator.errors import InputError, nearest, one_line
 from simulator.records import replace
+from validate.cli import words
 from validate.cli.command import Calibration, Jobs, Json, Quiet, Text, Texts, Trust, command, flag, positional, value
 from validate.cli.table import completed_table
-from validate.cli.words import (
-    TRUSTED,
-    grades_in,
-    incomplete,
-    jobs_in,
-    number_in,
-    opened,
-    print_answer,
-    print_remarks,
-    words_in,
-)
 from validate.constants.families import calibrate_devices
 from validate.kinds import OPERATORS
 from validate.kinds.kind import Kind, MeasuredRow, read_measurements
@@ -68,22 +58,22 @@ def score_command(
     A machine is a built-in topology by name or alias, a device a built-in part.
     docs/scoring.md lists all columns.
     """
-    grades = grades_in(trust)
-    axes = words_in("--by", by, "names of columns such as machine,collective") if by is not None else []
+    grades = words.grades_in(trust)
+    axes = words.words_in("--by", by, "names of columns such as machine,collective") if by is not None else []
     if not files:
         raise InputError("a table is needed, for example: validate score collectives.csv")
     if files.count(STDIN) > 1:
         raise InputError("- (standard input) can be read once; it is named twice")
     told = "a number of rows such as 50 is needed"
-    count = 0 if calibrate is None else number_in("--calibrate", calibrate, r"0*[1-9][0-9]{0,5}", told)
-    processes = jobs_in(jobs)
+    count = 0 if calibrate is None else words.number_in("--calibrate", calibrate, r"0*[1-9][0-9]{0,5}", told)
+    processes = words.jobs_in(jobs)
     if count and calibration:
         raise InputError("--calibrate fits what --calibration reads; one of the two")
     scoring = Scoring(
         ScoringOptions(topology, tuple(machines or ()), strategy, tuple(devices or ()), calibration, baselines)
     )
     with ExitStack() as stack:
-        output = stack.enter_context(opened(out))
+        output = stack.enter_context(words.opened(out))
         for file in files:
             if output is not None and same_file(file, out or ""):
                 raise InputError(f"--out {one_line(out)}: is one of the tables; name another file")
@@ -117,9 +107,12 @@ def score_command(
             output.finish()
     asked: dict[str, Any] = {"trust": grades, "by": axes, "scales": scaling}
     whole = scores_document(scored, strategy=strategy or "nccl", **asked) if as_json else None
-    print_answer(whole, lambda style: scores_report(scored, style=style, **asked), as_json=as_json)
-    said = [*incomplete(table for table, _ in tables), *_remarks(scored, grades, asked_for=trust != TRUSTED)]
-    print_remarks([*said, *([f"wrote {one_line(out)}"] if out is not None else [])], quiet=quiet)
+    words.print_answer(whole, lambda style: scores_report(scored, style=style, **asked), as_json=as_json)
+    said = [
+        *words.incomplete(table for table, _ in tables),
+        *_remarks(scored, grades, asked_for=trust != words.TRUSTED),
+    ]
+    words.print_remarks([*said, *([f"wrote {one_line(out)}"] if out is not None else [])], quiet=quiet)
 
 
 def _remarks(tables: Sequence[ScoredTable], grades: Sequence[str], *, asked_for: bool) -> list[str]:

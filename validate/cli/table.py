@@ -9,22 +9,10 @@ from validate.cli.command import Quiet, Text, command, group_of_commands, positi
 from validate.cli.words import opened, print_remarks
 from validate.kinds import KINDS
 from validate.kinds.kind import Kind, read_measurements
+from validate.tables import table as tables
 from validate.tables.cells import NotScored
 from validate.tables.csv_text import MAX_ROWS, CsvRecord, read_records
 from validate.tables.names import RowNames
-from validate.tables.table import (
-    NAMES,
-    PUBLISHED,
-    AddedCells,
-    Conventions,
-    Table,
-    added_cells,
-    filled,
-    made_complete,
-    read_conventions,
-    same_file,
-    tabulate,
-)
 
 _TRIED = 8  # rows for each value of a rule
 _SAID = ("fabric", "framework")  # what a row may say besides the columns of its kind, in its authors' words
@@ -36,7 +24,8 @@ group = group_of_commands("table", "Make tables of measurements complete.")
 def complete_table(
     file: Annotated[Text, positional("TABLE.csv", "A table of measurements; - is standard input.")] = None,
     conventions: Annotated[
-        Text, value("FILE", f"What the table leaves out, as rules in YAML; {PUBLISHED}: those of published tables.")
+        Text,
+        value("FILE", f"What the table leaves out, as rules in YAML; {tables.PUBLISHED}: those of published tables."),
     ] = None,
     out: Annotated[Text, value("FILE", "The completed table.")] = None,
     quiet: Quiet = False,
@@ -49,9 +38,9 @@ def complete_table(
     given = {"a table": file, "--conventions": conventions, "--out": out}
     if file is None or conventions is None or out is None:
         missing = ", ".join(name for name, text in given.items() if text is None)
-        example = f"validate table complete t.csv --conventions {PUBLISHED} --out u.csv"
+        example = f"validate table complete t.csv --conventions {tables.PUBLISHED} --out u.csv"
         raise InputError(f"needed: {missing}; for example {example}")
-    if same_file(file, out):
+    if tables.same_file(file, out):
         raise InputError(f"--out {one_line(out)}: is the table; name another file")
     table, _ = read_measurements(file, KINDS, MAX_ROWS)
     with opened(out) as output:
@@ -62,28 +51,28 @@ def complete_table(
     print_remarks([f"{one_line(out)}: {'; '.join(said) or 'nothing to add'}"], quiet=quiet)
 
 
-def completed_table(table: Table, kind: Kind, conventions: str, most: int) -> Table:
+def completed_table(table: tables.Table, kind: Kind, conventions: str, most: int) -> tables.Table:
     """Return *table*, of at most *most* rows, with what *conventions* say in its columns; raises InputError."""
     records = read_records(_completed(table, conventions)[0], table.file, most)
-    return tabulate(records, table.file, kind.needed_in(records[0].fields), kind.columns, kind.name)
+    return tables.tabulate(records, table.file, kind.needed_in(records[0].fields), kind.columns, kind.name)
 
 
-def _completed(table: Table, conventions: str) -> tuple[bytes, Counter[str]]:
-    rules = read_conventions(conventions)
+def _completed(table: tables.Table, conventions: str) -> tuple[bytes, Counter[str]]:
+    rules = tables.read_conventions(conventions)
     _check(rules, conventions, table.header)
     if unread := _unread_values(table, rules):
         raise InputError(unread)
-    return made_complete(table, rules)
+    return tables.made_complete(table, rules)
 
 
-def _check(rules: Conventions, file: str, header: Iterable[str]) -> None:
+def _check(rules: tables.Conventions, file: str, header: Iterable[str]) -> None:
     """Raise InputError where *rules* are of a kind of tables, or of a column, that neither there is nor in *header*."""
     columns = {kind.name: {*kind.columns, "fit_weight"} for kind in KINDS}
     faults: list[Fault] = []
     for kind, by_column in rules.items():
         if kind not in columns:
             raise InputError(f"{one_line(file)}: no kind of tables '{one_line(kind, 40)}'; {nearest(kind, columns)}")
-        known = {*columns[kind], *NAMES, *header, *_SAID}
+        known = {*columns[kind], *tables.NAMES, *header, *_SAID}
         for rule in (rule for rules_of in by_column.values() for rule in rules_of):
             named = (rule.column, columns[kind]), *((column, known) for column in sorted(rule.looks_at()))
             for column, allowed in named:
@@ -94,12 +83,12 @@ def _check(rules: Conventions, file: str, header: Iterable[str]) -> None:
         raise InputError(list(dict.fromkeys(faults)))
 
 
-def _unread_values(table: Table, rules: Conventions) -> list[Fault]:
+def _unread_values(table: tables.Table, rules: tables.Conventions) -> list[Fault]:
     """Return a fault of each value of *rules* without which a row can be read and with it not; some rows are tried."""
     kind = next(kind for kind in KINDS if kind.name == table.kind)
     tried: Counter[tuple[int, str]] = Counter()
     faults: dict[tuple[int, str], Fault] = {}
-    for row, added in zip(table.rows, added_cells(table, rules), strict=True):
+    for row, added in zip(table.rows, tables.added_cells(table, rules), strict=True):
         for column, (text, rule) in added.items():
             key = id(rule), text
             if column not in kind.asked or column in _SETS_ASIDE or key in faults or tried[key] == _TRIED:
@@ -113,14 +102,14 @@ def _unread_values(table: Table, rules: Conventions) -> list[Fault]:
     return list(faults.values())
 
 
-def _why_unread(kind: Kind, table: Table, row: CsvRecord, added: AddedCells) -> str:
+def _why_unread(kind: Kind, table: tables.Table, row: CsvRecord, added: tables.AddedCells) -> str:
     """Return why *row* with the cells *added* is no question; empty if it is one."""
 
     def own(name: str) -> str:
         return table.written(row, name) or (added[name][0] if name in added else "")
 
     try:
-        kind.question(lambda name: own(name) or filled(kind.name, name, own), RowNames())
+        kind.question(lambda name: own(name) or tables.filled(kind.name, name, own), RowNames())
     except NotScored as reason:
         return str(reason)
     return ""

@@ -14,16 +14,9 @@ from simulator.api.calibrations import Certificate
 from simulator.errors import Fault, InputError, one_line
 from simulator.records import dataclass
 from simulator.user_files import read_user_file
+from validate.compare import comparison
 from validate.compare.calibrating import FittedCalibration, FolderDevice
 from validate.compare.classes import ClassErrors, class_errors
-from validate.compare.comparison import (
-    ComparisonOptions,
-    ScoringPlaces,
-    compare_folder,
-    find_places,
-    fit_folder,
-    scoring_at,
-)
 from validate.compare.folder import RECORD, Folder, read_folder
 from validate.kinds.kind import MeasuredRow
 from validate.machine.measure.certificate import JUDGES, MOST_BYTES, PARTS
@@ -43,7 +36,7 @@ class CertifiedCalibration:
     the errors of the node's other rows, which calibrate nothing, by table; ``left`` what could not be measured.
     """
 
-    places: ScoringPlaces
+    places: comparison.ScoringPlaces
     bench: FolderDevice
     fitted: FittedCalibration
     environment: Mapping[str, Any]
@@ -110,11 +103,11 @@ def certify(
 ) -> CertifiedCalibration:
     """Return the calibration of what *folder* holds unpacked; raises InputError as :func:`fit_folder` does."""
     fitting = read_folder(str(folder / FITTED))
-    options = ComparisonOptions(topology, devices)
-    places = find_places(fitting, topology, devices)
-    bench = FolderDevice(places.part, scoring_at(places).names)
+    options = comparison.ComparisonOptions(topology, devices)
+    places = comparison.find_places(fitting, topology, devices)
+    bench = FolderDevice(places.part, comparison.scoring_at(places).names)
     operators_only = {name: table for name, table in fitting.tables.items() if name != "training.csv"}
-    fitted, rows = fit_folder(bench, Folder(fitting.path, fitting.record, operators_only), options)
+    fitted, rows = comparison.fit_folder(bench, Folder(fitting.path, fitting.record, operators_only), options)
     others = {
         table: class_errors(mine)
         for table in sorted({row.table for row in rows})
@@ -126,13 +119,13 @@ def certify(
 
 
 def judged_rows(
-    folder: Path, places: ScoringPlaces, fitted: Sequence[MeasuredRow], calibration: str | None = None
+    folder: Path, places: comparison.ScoringPlaces, fitted: Sequence[MeasuredRow], calibration: str | None = None
 ) -> list[MeasuredRow]:
     """Return the judging steps and operators predicted by *calibration*, but operators that *fitted* ask."""
     if not any((folder / JUDGED / name).is_file() for name in ("training.csv", "ops.csv")):
         return []
     known = {row.digest for row in fitted}
-    rows = compare_folder(read_folder(str(folder / JUDGED)), scoring_at(places, calibration))
+    rows = comparison.compare_folder(read_folder(str(folder / JUDGED)), comparison.scoring_at(places, calibration))
     return [row for row in rows if row.kind == "training" or (row.kind == "operators" and row.digest not in known)]
 
 

@@ -13,15 +13,7 @@ from functools import partial
 from simulator.api import Session
 from simulator.errors import one_line
 from simulator.package_data import own_data
-from simulator.questions.single import (
-    DISK_ACCESSES,
-    AccessQuestion,
-    CopyKind,
-    CopyQuestion,
-    DiskQuestion,
-    OperatorQuestion,
-    ProgramQuestion,
-)
+from simulator.questions import single
 from simulator.topology.parts import CpuPart
 from simulator.workload.operators import Reduction
 from validate.kinds.kind import Cell, RowQuestion, kind_of
@@ -34,12 +26,12 @@ _MOST = 1e6
 _HELD_S = 40  # seconds for which the device is held up: longer than the host takes to issue so many operators
 
 
-def _behind_s(held: ProgramQuestion, asked_s: float, session: Session) -> float:
+def _behind_s(held: single.ProgramQuestion, asked_s: float, session: Session) -> float:
     """Return the seconds of the work behind what *held* the device up until the host had issued everything."""
     return asked_s - session.time_s(held)
 
 
-def _beside_work(cell: Cell, names: RowNames, copy: CopyQuestion) -> RowQuestion:
+def _beside_work(cell: Cell, names: RowNames, copy: single.CopyQuestion) -> RowQuestion:
     """Return the program that a row timed: its work, with *copy* beside it or alone; raises NotScored."""
     note, work = cell("note"), cell("work")
     if not work or not cell("repeats"):
@@ -67,7 +59,7 @@ def _beside_work(cell: Cell, names: RowNames, copy: CopyQuestion) -> RowQuestion
         lines += [f"- {{record: copied, stream: {gpu}/copies}}", f"- {{hold: {gpu}/compute, until: copied}}"]
     lines.append(f"- {{run: {{compute: 0 s}}, device: {gpu}}}")
     whole, alone = (
-        ProgramQuestion(
+        single.ProgramQuestion(
             where=copy.where, workload="", text="\n".join([*text, f"- wait: {gpu}/compute", ""]), device=gpu
         )
         for text in (lines, held)
@@ -75,7 +67,7 @@ def _beside_work(cell: Cell, names: RowNames, copy: CopyQuestion) -> RowQuestion
     return RowQuestion(whole, timing=Timed(_behind_s, (alone,)))
 
 
-_KINDS: Mapping[str, tuple[CopyKind, bool]] = own_data("validate.kinds", "words.yaml")["copies"]
+_KINDS: Mapping[str, tuple[single.CopyKind, bool]] = own_data("validate.kinds", "words.yaml")["copies"]
 _DEVICE = re.compile(r"(?:cuda:|gpu)?(\d{1,4})", re.IGNORECASE | re.ASCII)
 _BETWEEN = re.compile(r"gpu(\d{1,3})_(?:to|and)_gpu(\d{1,3})(?:_|$)", re.ASCII)
 _THREADS = re.compile(r"([1-9]\d{0,3}) threads?", re.ASCII)
@@ -84,7 +76,7 @@ _STAGED = re.compile(r"p2p disabled|through host memory", re.IGNORECASE | re.ASC
 _WAITED = re.compile(r"rocm_bandwidth_test", re.ASCII)
 
 
-def _question(cell: Cell, names: RowNames) -> CopyQuestion:
+def _question(cell: Cell, names: RowNames) -> single.CopyQuestion:
     kind_text, note, software = cell("kind").lower(), cell("note"), cell("software")
     if kind_text not in _KINDS:
         raise NotScored(f"no model of copies of kind {one_line(kind_text, 30) or 'none'}")
@@ -97,7 +89,7 @@ def _question(cell: Cell, names: RowNames) -> CopyQuestion:
     if cell("engine").lower() == "sm" and (kind == "d2h" or (kind == "h2d" and both)):
         raise NotScored("a kernel that writes to host memory")
     said = _THREADS.search(note)
-    return CopyQuestion(
+    return single.CopyQuestion(
         where=names.machines.where(cell("machine"), 1),
         kind=kind,
         src=src,
@@ -126,7 +118,7 @@ def _measured_s(cell: Cell, names: RowNames) -> float:
     return measured_s(cell, question.size_bytes * (2 if question.both_ways or twice else 1))
 
 
-def _ends(cell: Cell, kind: CopyKind, kind_text: str, note: str) -> tuple[int, int]:
+def _ends(cell: Cell, kind: single.CopyKind, kind_text: str, note: str) -> tuple[int, int]:
     """Return the source and destination GPU of a copy; the host's end gets the number of the other end."""
     named = _BETWEEN.search(note)
     if named and not cell("src") and not cell("dst"):
@@ -160,7 +152,7 @@ _CACHES = ("direct", "dropped", "page cache")
 
 def read_storage(cell: Cell, names: RowNames) -> RowQuestion:
     """Return the question that a row asks; raises NotScored if the row is incomplete or not modelled."""
-    kind, cache = next((kind for kind in DISK_ACCESSES if kind == cell("kind")), None), cell("cache")
+    kind, cache = next((kind for kind in single.DISK_ACCESSES if kind == cell("kind")), None), cell("cache")
     if kind is None:
         raise NotScored(f"no model of accesses of kind {one_line(cell('kind'), 30) or 'none'}")
     if cache not in _CACHES:
@@ -168,7 +160,7 @@ def read_storage(cell: Cell, names: RowNames) -> RowQuestion:
     if not cell("block_bytes"):
         raise NotScored("block_bytes missing")
     return RowQuestion(
-        DiskQuestion(
+        single.DiskQuestion(
             where=names.machines.where(cell("machine"), 1),
             kind=kind,
             block_bytes=size_bytes(cell, "block_bytes"),
@@ -194,11 +186,11 @@ _GATHERED, _CPU_GATHERED = 64 << 20, 8 << 20  # bytes that validate run gathers 
 _FLOAT_BYTES = 4
 
 
-def _access(cell: Cell, names: RowNames) -> AccessQuestion:
+def _access(cell: Cell, names: RowNames) -> single.AccessQuestion:
     bench, kernel, dtype = cell("bench"), cell("kernel"), cell("dtype").lower()
     size = size_bytes(cell)
     where, device = names.devices.where(cell("device"))
-    ask = partial(AccessQuestion, where=where, device=device)
+    ask = partial(single.AccessQuestion, where=where, device=device)
     on_cpu = isinstance(names.devices.described(cell("device")), CpuPart)
     if "chase" in f"{bench} {kernel}".replace("-", " "):
         return ask(kind="chase", size_bytes=size, threads=1 if on_cpu else None)
@@ -243,7 +235,9 @@ def _read_access(cell: Cell, names: RowNames) -> RowQuestion:
     ):
         return RowQuestion(access)
     whole = Reduction(1, max(1, int(access.size_bytes) // access.element_bytes))
-    return RowQuestion(OperatorQuestion(where=access.where, operator=whole, device=access.device, issued="graph"))
+    return RowQuestion(
+        single.OperatorQuestion(where=access.where, operator=whole, device=access.device, issued="graph")
+    )
 
 
 def _access_s(cell: Cell, names: RowNames) -> float:

@@ -16,19 +16,8 @@ from simulator.topology.parts import CpuPart, GpuPart
 from simulator.workload import operators as ops
 from simulator.workload.kernels import PassForm, Streaming
 from simulator.workload.precision import ELEMENT_BYTES, PRECISIONS, Precision
+from validate.kinds import timing as clocks
 from validate.kinds.kind import Cell, RowQuestion, Timing, kind_of
-from validate.kinds.timing import (
-    Timed,
-    attention_library,
-    between_events,
-    by_host,
-    cache_warps,
-    copied_besides,
-    is_torch_since,
-    replayed_s,
-    replays,
-    with_overhead_s,
-)
 from validate.tables.cells import NotScored, measured_s, number, threads_of, whole_cell
 from validate.tables.names import RowNames
 
@@ -83,18 +72,20 @@ def read_operator(cell: Cell, names: RowNames) -> RowQuestion:
     timing: Timing | None = None
     besides: tuple[Question, ...] = ()
     if isinstance(operator, ops.Attention):
-        elements = copied_besides(operator, software)
+        elements = clocks.copied_besides(operator, software)
         besides = (replace(question, operator=ops.Copy(elements), phase="fwd"),) if elements else ()
-        if replays(software) and isinstance(part, GpuPart):
-            clocks_s = cache_warps(operator, software) / ((part.sm_count or 1) * (part.boost_clock or math.inf))
-            timing = Timed(replayed_s, (clocks_s, besides))
-        timing = Timed(with_overhead_s, ("te_attention_s",)) if is_te and not alone else timing
+        if clocks.replays(software) and isinstance(part, GpuPart):
+            clocks_s = clocks.cache_warps(operator, software) / ((part.sm_count or 1) * (part.boost_clock or math.inf))
+            timing = clocks.Timed(clocks.replayed_s, (clocks_s, besides))
+        timing = clocks.Timed(clocks.with_overhead_s, ("te_attention_s",)) if is_te and not alone else timing
     if alone and not on_cpu and cell("clock") == "host":
-        timing = by_host(where, device, operator, is_compiled=cell("compiled") == "1")
+        timing = clocks.by_host(where, device, operator, is_compiled=cell("compiled") == "1")
     elif alone and not on_cpu:
-        timing = between_events(device, operator, question.phase, searched=op == "conv2d" and cell("searched") == "1")
+        timing = clocks.between_events(
+            device, operator, question.phase, searched=op == "conv2d" and cell("searched") == "1"
+        )
     elif issued == "alone" and isinstance(part, GpuPart) and part.vendor == "nvidia":
-        timing = Timed(with_overhead_s, ("alone_s",))
+        timing = clocks.Timed(clocks.with_overhead_s, ("alone_s",))
     return RowQuestion(question, besides, timing)
 
 
@@ -215,7 +206,7 @@ def _attention(size: Size, cell: Cell) -> ops.Operator:
     queries, keys = size("m"), size("n")
     if queries == 1 < keys:
         raise NotScored("attention of one query (decode) is not modelled")
-    shared, library = kv_heads if kv_heads != heads else 0, attention_library(cell("software"))
+    shared, library = kv_heads if kv_heads != heads else 0, clocks.attention_library(cell("software"))
     return ops.Attention(batch // heads, heads, queries, keys, size("k"), shared, cell("variant") == "causal", library)
 
 
@@ -240,12 +231,12 @@ _READERS: dict[str, Callable[[Size, Cell], ops.Operator]] = {
     "sum": lambda size, _: ops.Reduction(size("rows"), size("cols")),
     "max_pool": _max_pool,
     "softmax": lambda size, cell: ops.Softmax(
-        size("rows"), size("cols"), holds_rows=is_torch_since(cell("software"), (2, 8))
+        size("rows"), size("cols"), holds_rows=clocks.is_torch_since(cell("software"), (2, 8))
     ),
     "layer_norm": lambda size, _: ops.LayerNorm(size("rows"), size("cols")),
     "batch_norm": lambda size, _: ops.BatchNorm(size("batch"), size("c_in"), size("h_in"), size("w_in")),
     "embedding": lambda size, cell: ops.Embedding(
-        size("rows"), size("cols"), whole_rows=is_torch_since(cell("software"), (2, 8))
+        size("rows"), size("cols"), whole_rows=clocks.is_torch_since(cell("software"), (2, 8))
     ),
     "rnn": _recurrent,
     "lstm": _recurrent,
@@ -284,7 +275,7 @@ def read_launch_row(cell: Cell, names: RowNames) -> RowQuestion:
     besides = tuple(replace(question, operator=cast, parameters=0) for cast in casts)
     on_gpu = not isinstance(names.devices.described(cell("device")), CpuPart)
     if way == "alone" and on_gpu and question.operator is not None and not question.kernels and said != _FLOOR_SAID:
-        return RowQuestion(question, timing=between_events(device, question.operator, "fwd"))
+        return RowQuestion(question, timing=clocks.between_events(device, question.operator, "fwd"))
     return RowQuestion(question, besides)
 
 
