@@ -15,16 +15,7 @@ from simulator.records import dataclass, field, replace
 from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.parts import CpuPart, GpuPart
 from validate.compare import calibrating
-from validate.compare.classes import (
-    ClassErrors,
-    ErrorCause,
-    Outlier,
-    classes_of,
-    explain,
-    find_outliers,
-    row_facts,
-    worst_rows,
-)
+from validate.compare import classes as by_class
 from validate.compare.folder import TOPOLOGY, Drift, Folder, compare_runs, key_of, load_notes, row_name
 from validate.kinds.kind import Kind, MeasuredRow, MemoryFigure
 from validate.machine.describe.driver import BRANDS, Card, driver_part
@@ -59,9 +50,9 @@ class Comparison:
     method: str
     trust: tuple[str, ...]
     rows: tuple[MeasuredRow, ...]
-    classes: tuple[ClassErrors, ...]
-    outliers: tuple[Outlier, ...]
-    worst: tuple[tuple[MeasuredRow, list[ErrorCause]], ...]
+    classes: tuple[by_class.ClassErrors, ...]
+    outliers: tuple[by_class.Outlier, ...]
+    worst: tuple[tuple[MeasuredRow, list[by_class.ErrorCause]], ...]
     judged: tuple[calibrating.CalibrationErrors, ...] = ()
     judged_notes: tuple[str, ...] = ()
     drift: Drift | None = None
@@ -149,8 +140,10 @@ def compared(
         judged = calibrating.judge_within(bench, folder, rows, _share_of(asked.calibrate, folder, count))
         if not judged:
             judged_notes.append(f"too few operators ({count}) to calibrate on some and judge on the others")
-    worst = tuple((row, explain(row_facts(row, scoring.names.session))) for row in worst_rows(rows))
-    found = tuple(rows), tuple(classes_of(rows)), tuple(find_outliers(rows)), worst
+    worst = tuple(
+        (row, by_class.explain(by_class.row_facts(row, scoring.names.session))) for row in by_class.worst_rows(rows)
+    )
+    found = tuple(rows), tuple(by_class.classes_of(rows)), tuple(by_class.find_outliers(rows)), worst
     drift = compare_runs(folder, again) if again is not None else None
     said = tuple(judged), tuple(judged_notes), drift, tuple(_notes(folder, places))
     return Comparison(folder, places, method, asked.trust, *found, *said)
