@@ -188,8 +188,7 @@ def as_document(checked: CheckedLog) -> dict[str, Any]:
         "settings_ignored": list(checked.ignored),
         "explanations": [
             {
-                **taken(each, "words error measure behind"),
-                "alike": list(each.alike),
+                **taken(each, "words error measure behind alike"),
                 "times": [{"size_bytes": size, "time_s": time_s} for size, time_s in each.time_s],
             }
             for each in checked.explanations

@@ -214,8 +214,7 @@ _READERS: dict[str, Callable[[Size, Cell], ops.Operator]] = {
     "linear": lambda size, cell: ops.Linear(
         size("batch", 1) * size("m"), size("k"), size("n"), bias=cell("variant") != "lm_head"
     ),
-    "matmul": _matmul,
-    "bmm": _matmul,
+    **dict.fromkeys(("matmul", "bmm"), _matmul),
     "grouped_linear": _grouped,
     "conv2d": _conv2d,
     "elementwise": _elementwise,
@@ -238,9 +237,7 @@ _READERS: dict[str, Callable[[Size, Cell], ops.Operator]] = {
     "embedding": lambda size, cell: ops.Embedding(
         size("rows"), size("cols"), whole_rows=clocks.is_torch_since(cell("software"), (2, 8))
     ),
-    "rnn": _recurrent,
-    "lstm": _recurrent,
-    "gru": _recurrent,
+    **dict.fromkeys(("rnn", "lstm", "gru"), _recurrent),
     "attention": _attention,
 }
 
