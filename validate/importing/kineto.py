@@ -104,7 +104,8 @@ def trace_events(path: str, reader: _Reader | None = None) -> Iterator[dict[str,
             stream: IO[bytes] = raw
             if raw.peek(2)[:2] == _GZIP:
                 stream = gzip.GzipFile(fileobj=raw)  # type: ignore[assignment]  # reads as a file does
-            yield from reader.events(io.TextIOWrapper(stream, encoding="utf-8", errors="replace"))
+            text = io.TextIOWrapper(stream, encoding="utf-8", errors="replace")  # closed with what it reads, not before
+            yield from reader.events(text)
     except (OSError, ValueError, EOFError, zlib.error) as error:
         if isinstance(error, InputError):
             raise
