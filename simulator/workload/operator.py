@@ -89,7 +89,7 @@ class Operator(ABC):
     those at the places ``indices`` hold integers (words, labels).
 
     ``host_constant`` names the host's time for the call beyond that of any call (``DispatchCosts`` of
-    :mod:`simulator.devices.dispatch`).
+    :mod:`simulator.devices.dispatch`).  ``issued``: the calls that the host makes, forward and backward.
 
     ``fp32_in_mixed``: what a graph in mixed precision computes in fp32; ``fp32_always``: with weights in half precision
     too.  ``quantised``: what a network quantised after training multiplies in integers; ``narrow``: what recipes with
@@ -115,6 +115,7 @@ class Operator(ABC):
     least_inputs: ClassVar[int] = 1
     indices: ClassVar[tuple[int, ...]] = ()
     host_constant: ClassVar[str] = ""
+    issued: ClassVar[tuple[int, int]] = (1, 1)
     fp32_in_mixed: ClassVar[bool] = False
     fp32_always: ClassVar[bool] = False
     quantised: ClassVar[bool] = False
@@ -180,7 +181,7 @@ class Operator(ABC):
 
     def host_calls(self, phase: Phase) -> int:
         """Return the number of calls that the host makes in *phase*."""
-        return 1
+        return self.issued[phase != "fwd"]
 
     def host_picks(self, phase: Phase) -> int:
         """Return how often a call in *phase* takes the time of ``host_constant``."""
@@ -291,6 +292,27 @@ def has_elements(*sizes: int) -> None:
     """Raise ValueError if one of the *sizes* of a result is not positive."""
     if min(sizes) < 1:
         raise ValueError("its output has no elements: the window is larger than what it moves over")
+
+
+Direction = Literal["fwd", "bwd_data", "bwd_weight"]
+
+
+class OneKernel(Operator):
+    """Base of operators that run one kernel in each direction."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def in_direction(self, direction: Direction, precision: Precision) -> Kernel:
+        """Return the kernel of *direction*."""
+
+    def forward_kernels(self, precision: Precision) -> Kernels:
+        """Return the kernel of the forward pass."""
+        return (self.in_direction("fwd", precision),)
+
+    def input_gradients(self, precision: Precision) -> Kernels:
+        """Return the kernel of the inputs' gradients; where there are any, of all gradients."""
+        return (self.in_direction("bwd_data", precision),)
 
 
 class OfRows(Operator):

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Self, get_args
 
 from simulator.records import dataclass, replace
 from simulator.workload.kernels import Product, Shape
-from simulator.workload.operator import Divided, Kernels, Meeting, Operator, Phase, Saved
+from simulator.workload.operator import Direction, Divided, Meeting, OneKernel, Operator, Saved
 from simulator.workload.precision import ELEMENT_BYTES, STATISTIC_BYTES, Precision
 
 AttentionLibrary = Literal["flash1", "flash2", "native", "flash4", "fmha2"]
@@ -80,7 +80,7 @@ def _attention(call: Any) -> Operator:
 
 
 @dataclass(frozen=True, slots=True)
-class Attention(Operator):
+class Attention(OneKernel):
     """Fused softmax attention: one kernel, which never writes the scores (FlashAttention).
 
     ``library`` selects the kernel:
@@ -104,6 +104,7 @@ class Attention(Operator):
 
     autocast = "half"
     per_token = None
+    issued = (1, 2)  # backward the rows' sums, then the gradients
     host_constant = "product_s"  # a kernel is picked among those of several libraries (_fused_sdp_choice)
     from_torch: ClassVar = {f"_scaled_dot_product_{name}": _attention for name in _NAMES}
 
@@ -137,25 +138,16 @@ class Attention(Operator):
     def output_elements(self) -> int:
         return self.batch * self.heads * self.query_length * (self.value_size or self.head_size)
 
-    def _kernel(self, direction: Literal["fwd", "bwd"], precision: Precision) -> Kernels:
+    def in_direction(self, direction: Direction, precision: Precision) -> FusedAttention:
         size = (self.head_size + (self.value_size or self.head_size)) // 2  # as many FLOPs, as many bytes
         heads, kv_heads, lengths = self.heads, self.kv_heads or self.heads, (self.query_length, self.key_length)
         shape = self.batch, heads, kv_heads, *lengths, size, self.causal
-        return (FusedAttention(direction, *shape, precision, self.library, self.window),)
-
-    def forward_kernels(self, precision: Precision) -> Kernels:
-        return self._kernel("fwd", precision)
-
-    def input_gradients(self, precision: Precision) -> Kernels:
-        return self._kernel("bwd", precision)
+        return FusedAttention("fwd" if direction == "fwd" else "bwd", *shape, precision, self.library, self.window)
 
     def backward_flop(self, trained: bool, needed: Sequence[bool]) -> int:
         """Return the FLOPs of the backward pass: recomputed scores, gradients of scores, queries, keys and values."""
         each = 3 * self.head_size + 2 * (self.value_size or self.head_size)
         return self._scores_flop * each if any(needed) else 0
-
-    def host_calls(self, phase: Phase) -> int:
-        return 1 if phase == "fwd" else 2  # the rows' sums, then the gradients
 
     def saved_bytes(self, element_bytes: int) -> int:
         # The logarithm of each row's sum.

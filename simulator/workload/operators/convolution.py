@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Self, get_args
 
 from simulator.records import dataclass, replace
 from simulator.workload.kernels import Gemm, Kernel, Product, Rowwise, Shape, Streaming, streamed
-from simulator.workload.operator import Divided, Kernels, Meeting, Operator, Phase, has_elements
+from simulator.workload.operator import Direction, Divided, Kernels, Meeting, Operator, Phase, has_elements
 from simulator.workload.precision import ELEMENT_BYTES, Precision
-
-Direction = Literal["fwd", "bwd_data", "bwd_weight"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -264,6 +264,7 @@ class RowsFound(Operator):
     per_token = ("choices", "rows")
     result = ("rows",)
     indices = (0,)
+    issued = (3, 3)  # the expert's part of the mask, its places, and the weights there
 
     choices: int
     rows: int
@@ -276,9 +277,6 @@ class RowsFound(Operator):
 
     def input_gradients(self, precision: Precision) -> Kernels:
         return ()  # places have none
-
-    def host_calls(self, phase: Phase) -> int:
-        return 3  # the expert's part of the mask, its places, and the weights there
 
     def host_reads(self, phase: Phase) -> bool:
         return phase == "fwd"

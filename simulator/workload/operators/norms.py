@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from simulator.records import dataclass, replace
 from simulator.workload.kernels import Passes, Rowwise, Streaming, as_formula, column_sum, streamed
-from simulator.workload.operator import Divided, Kernels, Meeting, Operator, Phase, Rows
+from simulator.workload.operator import Direction, Divided, Kernels, Meeting, OneKernel, Operator, Phase, Rows
 from simulator.workload.precision import ELEMENT_BYTES, STATISTIC_BYTES, Precision
 
 _WIDE = ELEMENT_BYTES["fp32"]
@@ -134,7 +134,7 @@ def _batch_norm(call: Any) -> Operator:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchNorm(Operator):
+class BatchNorm(OneKernel):
     """Normalisation of each channel over the batch and the image."""
 
     fuses = "rows"
@@ -151,17 +151,10 @@ class BatchNorm(Operator):
     height: int
     width: int
 
-    def _over_channels(self, kind: str, precision: Precision) -> Kernels:
+    def in_direction(self, direction: Direction, precision: Precision) -> Rowwise:
         """Return the kernel of all channels; in bf16 PyTorch asks no library (``_select_batch_norm_backend``)."""
-        return (
-            Rowwise(kind, self.channels, self.batch * self.height * self.width, precision, own=precision == "bf16"),
-        )
-
-    def forward_kernels(self, precision: Precision) -> Kernels:
-        return self._over_channels("batch_norm", precision)
-
-    def input_gradients(self, precision: Precision) -> Kernels:
-        return self._over_channels("batch_norm_bwd", precision)  # of all gradients
+        kind, numbers = "batch_norm" if direction == "fwd" else "batch_norm_bwd", self.batch * self.height * self.width
+        return Rowwise(kind, self.channels, numbers, precision, own=precision == "bf16")
 
     def saved_bytes(self, element_bytes: int) -> int:
         return 2 * self.channels * STATISTIC_BYTES  # the mean and the deviation of each channel

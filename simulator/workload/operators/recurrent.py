@@ -29,7 +29,7 @@ from typing import ClassVar, Literal, Self, get_args
 
 from simulator.records import dataclass, field, replace
 from simulator.workload.kernels import Gemm, Product, Shape, Streaming, streamed
-from simulator.workload.operator import Divided, Kernels, Meeting, Operator, Phase
+from simulator.workload.operator import Direction, Divided, Kernels, Meeting, OneKernel, Operator, Phase
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 Cell = Literal["rnn", "lstm", "gru"]
@@ -102,7 +102,7 @@ class Recurrence(Cells, Product):
 
 
 @dataclass(frozen=True, slots=True)
-class Recurrent(Cells, Operator):
+class Recurrent(Cells, OneKernel):
     """One recurrent layer over ``timesteps`` steps; with 0 ``inputs``, only the products with the state."""
 
     autocast = "half"
@@ -117,18 +117,11 @@ class Recurrent(Cells, Operator):
     inputs: int = field(metadata={"least": 0})
     hidden: int
 
-    def _kernel(self, direction: Literal["fwd", "bwd_data", "bwd_weight"], precision: Precision) -> Kernels:
-        return (Recurrence(self.cell, direction, self.batch, self.timesteps, self.inputs, self.hidden, precision),)
-
-    def forward_kernels(self, precision: Precision) -> Kernels:
-        return self._kernel("fwd", precision)
-
-    def input_gradients(self, precision: Precision) -> Kernels:
-        """Return the kernels of the gradients of inputs and states."""
-        return self._kernel("bwd_data", precision)
+    def in_direction(self, direction: Direction, precision: Precision) -> Recurrence:
+        return Recurrence(self.cell, direction, self.batch, self.timesteps, self.inputs, self.hidden, precision)
 
     def parameter_gradients(self, precision: Precision) -> Kernels:
-        return self._kernel("bwd_weight", precision)
+        return (self.in_direction("bwd_weight", precision),)
 
     def gradient_flop(self, *, of_inputs: bool, of_state: bool) -> int:
         """Return the FLOPs of the backward pass: two products per forward one, less those of gradients not needed."""
@@ -148,7 +141,6 @@ class Recurrent(Cells, Operator):
 # -- the scan of Mamba-2 ---------------------------------------------------------------
 
 
-_FORWARD_LAUNCHES, _BACKWARD_LAUNCHES = 5, 16
 _WIDE = ELEMENT_BYTES["fp32"]
 
 
@@ -164,6 +156,7 @@ class ChunkScan(Operator):
     saved = ("output",)  # the backward pass runs the convolution again
     per_token = None
     called = "scan"
+    issued = (5, 16)  # launches of Triton, each from Python
     result = ("batch", "length", "heads", "head_size")
 
     batch: int
@@ -254,9 +247,6 @@ class ChunkScan(Operator):
         projected = self.mixed_elements + self.output_elements + self.tokens * self.heads
         copies = (streamed(n, precision, ("copy", 1, 1)) for n in (projected, self.output_elements))
         return *kernels, *(kernel for copy in copies for kernel in copy)
-
-    def host_calls(self, phase: Phase) -> int:
-        return _FORWARD_LAUNCHES if phase == "fwd" else _BACKWARD_LAUNCHES  # Triton's, each from Python
 
     def backward_flop(self, trained: bool, needed: Sequence[bool]) -> int:
         return 2 * self.flop if trained or any(needed) else 0  # each product has two factors

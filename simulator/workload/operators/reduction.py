@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from simulator.package_data import own_data
 from simulator.records import dataclass
 from simulator.workload.kernels import Kernel, Rowwise, Shape, Streaming
-from simulator.workload.operator import Kernels, Operator, Rows, Saved, has_elements
+from simulator.workload.operator import Direction, Kernels, OneKernel, Operator, Rows, Saved, has_elements
 from simulator.workload.operators.elementwise import Elementwise
 from simulator.workload.precision import ELEMENT_BYTES, INDEX_BYTES, Precision
 
@@ -57,7 +57,7 @@ def _pool(call: Any, kind: Literal["max", "avg"]) -> Operator:
 
 
 @dataclass(frozen=True, slots=True)
-class Pool(Operator):
+class Pool(OneKernel):
     """The maximum or mean of each window of an image; ``h_out`` and ``w_out`` as the framework rounds them."""
 
     per_token = ()
@@ -82,15 +82,10 @@ class Pool(Operator):
     def check(self) -> None:
         has_elements(self.h_out, self.w_out, self.output_elements)
 
-    def _kernel(self, direction: Literal["fwd", "bwd"], precision: Precision) -> Kernels:
+    def in_direction(self, direction: Direction, precision: Precision) -> Pooling:
         read, window = self.batch * self.channels * self.h_in * self.w_in, self.kernel_h * self.kernel_w
-        return (Pooling(self.kind, direction, read, self.output_elements, window, precision),)
-
-    def forward_kernels(self, precision: Precision) -> Kernels:
-        return self._kernel("fwd", precision)
-
-    def input_gradients(self, precision: Precision) -> Kernels:
-        return self._kernel("bwd", precision)
+        way: Literal["fwd", "bwd"] = "fwd" if direction == "fwd" else "bwd"
+        return Pooling(self.kind, way, read, self.output_elements, window, precision)
 
     @property
     def saved(self) -> tuple[Saved, ...]:

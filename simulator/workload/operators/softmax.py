@@ -120,6 +120,7 @@ class CrossEntropy(_Loss):
     saved = ("labels",)
     fp32_in_mixed = True
     fp32_always = True
+    issued = (2, 2)  # log-softmax, then the loss
 
     def forward_kernels(self, precision: Precision) -> Kernels:
         read = self.rows * (INDEX_BYTES + ELEMENT_BYTES[precision])
@@ -129,9 +130,6 @@ class CrossEntropy(_Loss):
         """Return the kernels of the scores' gradients."""
         zeros = streamed(self.rows * self.cols, precision, ("fill", 0, 1))
         return *zeros, Rowwise("log_softmax_bwd", self.rows, self.cols, precision)
-
-    def host_calls(self, phase: Phase) -> int:
-        return 2  # log-softmax, then the loss
 
     def saved_bytes(self, element_bytes: int) -> int:
         return self.rows * self.cols * element_bytes  # the log-softmax
@@ -159,6 +157,7 @@ class InPlaceCrossEntropy(_Loss):
 
     autocast = "widest"
     saved = ("input", "labels")
+    issued = (2, 1)
     saves_gradients = True
 
     def forward_kernels(self, precision: Precision) -> Kernels:
@@ -167,9 +166,6 @@ class InPlaceCrossEntropy(_Loss):
 
     def input_gradients(self, precision: Precision) -> Kernels:
         return streamed(self.rows * self.cols, precision, ("exp", 1, 1))
-
-    def host_calls(self, phase: Phase) -> int:
-        return 2 if phase == "fwd" else 1
 
     def host_reads(self, phase: Phase) -> bool:
         return phase != "fwd"
