@@ -187,6 +187,8 @@ def _remedied(best: TrainingResult, other: TrainingResult) -> str:
     if change is None or change.step_time_s is None:
         return ""
     ratio = Ratio(change.step_time_s / other.samples / _s_a_sample(best), _ratio(best, other).error)
+    if abs(ratio.value - 1.0) < _EQUAL:  # it is the best
+        return ""
     times = f"{ratio.value:.3g} times as long"
     alike = "" if ratio.is_clear else ", equal within the model's error"
     return f"\nwith {change.change} it fits and takes {format_duration(change.step_time_s)}, {times}{alike}"

@@ -306,7 +306,7 @@ def test_a_host_with_too_little_memory_is_told(capsys: pytest.CaptureFixture[str
         words += ["--set", f"{name}={value}"]
     assert run(words) == 1
     out, err = capsys.readouterr()
-    assert "on the host, which has 192 GB" in " ".join(err.split())
+    assert "more than the host has, 179 GiB (192 GB)" in " ".join(err.split())
     *changes, larger = json.loads(out)["remedies"]
     assert larger == "hosts with 324 GB of memory"  # 16 bytes of each of 20.24 billion parameters
     assert changes
@@ -321,7 +321,8 @@ def test_no_change_is_offered_that_leaves_the_host_with_too_little(capsys: pytes
     words = ["--topology", "p3.2xlarge", "--workload", "llama2-7b", "--batch", "1", "--offload", "optimizer+parameters"]
     assert run(words) == 1
     err = " ".join(capsys.readouterr().err.split())
-    assert "12.1 GB over; the host lacks 42.3 GB of 108 GB too" in err
+    assert "12.1 GB more than the GPU has, 15.8 GiB (16.9 GB); needs 1" in err
+    assert "42.3 GB (65.1 %) more than the host has" in err or "42.3 GB more than the host has" in err
     found = err.partition("what would fit: ")[2].strip().split(" or ")
     assert found == [
         "--nodes 2 --parallel fsdp --recompute",

@@ -127,7 +127,7 @@ def test_what_does_not_fit_is_said_at_any_width_and_one_that_fits_is_an_answer(c
         assert err == ""
     none = [word if word != "2" else "16" for word in question[2:]]
     assert run(["--topology", "p3.2xlarge,p3.8xlarge", *none]) == 1
-    assert capsys.readouterr().err.startswith("simulate: out of memory: FSDP on p3.8xlarge lacks ")
+    assert capsys.readouterr().err.startswith("simulate: out of memory: FSDP on p3.8xlarge needs ")
 
 
 @pytest.mark.slow
@@ -138,7 +138,7 @@ def test_a_curve_says_what_does_not_fit(capsys) -> None:
     assert "does not fit into the memory of the devices: on 1 GPU\n" in out
     assert re.search(r"^ +1 .* GB over", out, re.MULTILINE)
     assert re.search(r"^ +8 .* GB", out, re.MULTILINE)
-    assert "memory of 16.9 GB" in out
+    assert "memory of 15.8 GiB (16.9 GB)" in out
     assert err == ""
     assert run(["scale", "--gpus", "1,2", *words]) == 1
-    assert capsys.readouterr().err.startswith("simulate: out of memory: --gpus 1 lacks ")
+    assert capsys.readouterr().err.startswith("simulate: out of memory: --gpus 1 needs ")

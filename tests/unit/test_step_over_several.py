@@ -76,10 +76,10 @@ def test_all_gpus_of_a_machine_take_part_by_ddp(capsys: Capsys) -> None:
     assert out.startswith("p3.16xlarge, 8 x v100-sxm2-16gb: training step of resnet50 (25.6 M parameters), ")
     assert "batch 64 x 8 devices, fp32, momentum, DDP\n" in out
     for words in (
-        "\none alone ",
-        " efficiency ",
-        "\nexposed ",
-        "\nslowest link  gpu",
+        "8 GPUs do ",
+        " times the work of one: communication ",
+        " exposed)",
+        "\nslowest link  NVLink (gpu",
         "\nstreams ",
         "\ncommunication ",
     ):
@@ -190,7 +190,7 @@ def test_strategies_and_overlaps_are_ranked(capsys: Capsys) -> None:
     assert [each["is_bound"] for each in found["results"]] == [False, True, True, False]
     assert not any(each["counts_software"] for each in found["results"])
     assert found["step_time_s"] == found["results"][0]["step_time_s"]
-    assert "parameter-server is fastest, 1.06 times as fast as parameter-server without overlap (" in verdict(out)
+    assert "parameter-server is faster, 1.06 times as fast as parameter-server without overlap (" in verdict(out)
     assert "lower bound of each schedule: bare links, without launches and protocols" in out
 
 
@@ -201,8 +201,8 @@ def test_all_strategies_with_bounds_below_what_software_does(capsys: Capsys) -> 
     assert lines[2] == "on the bare links: launches and protocols add to these times"
     assert lines[6] == "lower bound of each schedule: bare links, without launches and protocols"
     assert len(lines) == 1 + 1 + 1 + 3 + 1 + 9
-    assert "nccl is fastest, 1." in verdict(out)
-    assert "; parameter-server would need 1" in out  # less than nccl, as far as the links go
+    assert re.search("nccl is fast(er|est), 1", verdict(out))
+    assert "\nparameter-server would need 1" in out  # less than nccl, as far as the links go
     assert "\nhierarchical does not fit: it needs several nodes, and all ranks are on one" in out
     found = document(capsys, *P3, *RESNET, "--strategy", "all")
     assert [each["strategy"] for each in found["results"] if each["counts_software"]] == ["nccl"]
@@ -214,7 +214,7 @@ def test_all_strategies_with_bounds_below_what_software_does(capsys: Capsys) -> 
 
 def test_the_verdict_of_bounds_is_about_bounds(capsys: Capsys) -> None:
     vgg = [*P3, "--workload", "vgg16", "--batch", "32", "--strategy", "ring", "--overlap", "none,bucket:25MiB"]
-    pattern = r"ring has the lowest bound, and that of ring without overlap is 1\.\d+ times as high, which "
+    pattern = r"ring has the lowest bound, and that of ring without overlap is 1\.\d+ times as high "
     assert re.search(pattern, verdict(said(capsys, *vgg)))
 
 
@@ -226,8 +226,8 @@ def test_what_is_equal_within_one_percent_is_said_to_be(capsys: Capsys) -> None:
     bounds = said(capsys, *P3, *RESNET, "--strategy", "ring,multi-ring")
     assert " have the same bound (equal within 1 %)" in verdict(bounds)
     apart = said(capsys, *P3, "--nodes", "2", *RESNET, "--overlap", "none,bucket:25MiB")
-    waits = r"which waits [\d.]+ ms \(\d+ %\) of its step for communication over Ethernet of 25 Gbit/s"
-    assert re.search(rf"DDP is fastest, 1\.\d+ times as fast as DDP without overlap, {waits}", verdict(apart))
+    waits = r"\(80 % band .*\) .* waits [\d.]+ ms \(\d+ %\) of its step for communication over 25 Gbit/s Ethernet"
+    assert re.search(rf"DDP is faster, 1\.\d+ times as fast as DDP without overlap {waits}", verdict(apart))
 
 
 def test_a_way_that_does_not_fit_is_named_in_full(capsys: Capsys) -> None:
@@ -248,7 +248,7 @@ def test_machines_are_ranked_in_one_table(capsys: Capsys) -> None:
     rows = table(out)
     assert [row[0] for row in rows] == ["dgx-h100", "dgx-a100-80gb", "p3.16xlarge"]
     assert rows[0][1] == "8 x h100-sxm5-80gb"
-    told = r"dgx-h100 is fastest, 1\.\d+ times as fast as dgx-a100-80gb \([\d.]+ times the peak FLOP/s\), which "
+    told = r"dgx-h100 is fastest, 1\.\d+ times as fast as dgx-a100-80gb \(80 % band .*; on paper [\d.]+ times\) "
     assert re.search(told, verdict(out))
     found = document(capsys, *three)
     assert [each["topology"] for each in found["results"]] == ["dgx-h100", "dgx-a100-80gb", "p3.16xlarge"]
@@ -263,7 +263,7 @@ def test_machines_of_one_gpu_and_of_several_are_ranked_by_throughput(capsys: Cap
     assert [each["throughput_per_s"] for each in found] == sorted(
         (each["throughput_per_s"] for each in found), reverse=True
     )
-    assert " on p3.16xlarge is fastest, " in verdict(said(capsys, *two))
+    assert " on p3.16xlarge is faster, " in verdict(said(capsys, *two))
 
 
 # -- files -------------------------------------------------------------------------------
@@ -302,7 +302,7 @@ def test_a_figure(kind: str, magic: bytes, more: list[str], tmp_path, capsys: Ca
         several = ("ring (bound)", ">gpu0<", "waiting for an exchange")
         for words in several if more else ("what the streams of gpu0 do", "communication", "DDP"):
             assert words in text
-        assert ("fastest" in text) == bool(more)  # only what can be run is compared
+        assert ("is fast" in text) == bool(more)  # only what can be run is compared
 
 
 # -- mistakes ----------------------------------------------------------------------------
@@ -407,7 +407,7 @@ def test_what_does_not_fit_into_memory_is_shown_and_then_one_line(capsys: Capsys
     gpt = [*P3, "--workload", "gpt2", "--batch", "64"]
     assert run(gpt) == 1
     out, err = capsys.readouterr()
-    assert "too much" in out
+    assert "more than a GPU has" in " ".join(out.split())
     assert err.startswith("simulate: out of memory: gpt2 at batch 64 needs ")
     assert err.count("\n") == 1
     (batch,) = re.findall(r"what would fit: .*--batch (\d+) or ", err)
@@ -427,8 +427,8 @@ def test_shards_are_offered_where_replicas_do_not_fit(capsys: Capsys) -> None:
     assert [row[0] for row in table(out)][:2] == ["FSDP", "DDP"]
     assert table(out)[1][1:4] == ["-", "-", "-"]  # what does not fit takes no time
     assert "FSDP takes " in verdict(out)
-    assert "DDP does not fit: needs 194 GB, a GPU has 85.5 GB (108 GB too much)" in verdict(out)
-    assert "next: what would fit:\nsimulate " in out
+    assert "DDP does not fit: needs 194 GB, 108 GB more than a GPU has, 79.6 GiB (85.5 GB)" in verdict(out)
+    assert "next: make it fit on dgx-h100:\nsimulate " in out
     assert err == ""
 
 
