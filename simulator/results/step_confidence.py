@@ -116,7 +116,7 @@ def step_composition(result: TrainingRun) -> Composition:
         network=step.network.name,
         ranks=result.device_count,
         calibrated=step.calibrated,
-        kernels=tuple(sorted({without_library(kind) for run in step.launched for kind in run.issue.work.kinds})),
+        kernels=tuple(sorted(set(map(without_library, {k for run in step.launched for k in run.issue.work.kinds})))),
         exchange=strategy and exchange_facts(machine, gpus, strategy, changed=is_other),
         unmeasured=_unmeasured(result),
         changed=is_other,
