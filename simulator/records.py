@@ -24,11 +24,7 @@ _FIELD, _CLASS_VARIABLE = (getattr(dataclasses, name) for name in ("_FIELD", "_F
 def _dataclass(
     cls: type[Any] | None = None, /, *, init: bool = True, eq: bool = True, frozen: bool = False, **other: bool
 ) -> Any:
-    """Return *cls* as a dataclass; without it, what makes classes so.
-
-    The standard library makes, or refuses, what is seldom asked: an order, a hash of what may change, own methods of a
-    frozen class that set, and a class of which not all bases are as *frozen*.
-    """
+    """Return *cls* as a dataclass; what is seldom asked, the standard library makes or refuses."""
     if cls is None:
         return partial(_dataclass, init=init, eq=eq, frozen=frozen, **other)
     of_bases = [vars(base)[_SAYS] for base in cls.__mro__[1:] if _SAYS in vars(base)]

@@ -247,13 +247,7 @@ def refuse_passing(slow_links: Sequence[SlowLink], what: str) -> None:
 
 
 def _attention_there(kernel: str, part: GpuPart | CpuPart) -> tuple[str, tuple[str, ...]]:
-    """Return the attention that runs on *part* where ``attention=kernel`` is asked, and a note if it is another.
-
-    FlashAttention 1 and 2 run from Ampere on, as do Transformer Engine's fused kernels, which write the scores before
-    (``fused-softmax``).  FlashAttention 4 is written for Hopper and Blackwell (github.com/Dao-AILab/flash-attention,
-    README).  GPUs of AMD have kernels of their own (Composable Kernel), which ``fused-native`` and ``fused-first``
-    stand for.  CPUs have PyTorch's kernel alone.
-    """
+    """Return the attention on *part* where a kernel is asked (docs/decisions/steps.md), and a note if it is another."""
     if kernel not in _LIMITED:
         return kernel, ()
     runs, since = kernel, ""

@@ -214,10 +214,7 @@ def _price(shared: SharedStep, role: Role, network: Network) -> _Priced:
 def _together(
     shared: SharedStep, role: Role, chunks: Sequence[Chunk], parts: Sequence[Network], known: dict[object, Timeline]
 ) -> dict[tuple[int, int], Timeline]:
-    """Return the forward pass of each chunk with the backward pass of each, at once; *known* ones are not repeated.
-
-    *parts* are the networks of *chunks*.
-    """
+    """Return each chunk's forward pass with each one's backward pass at once, on networks *parts*; not *known* ones."""
     found = {}
     for at in product(range(len(chunks)), repeat=2):
         forward, backward = (chunks[chunk].issues for chunk in at)

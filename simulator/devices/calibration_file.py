@@ -36,7 +36,7 @@ from simulator.devices.dispatch import HOST_TIMES
 from simulator.devices.neighbours import LEAST_SIZE, MOST_SIZE
 from simulator.errors import InputError, nearest, one_line
 from simulator.questions.calibration import CLOCKS, ISOLATED, MOST_MEASURED, Calibration, Neighbourhood
-from simulator.topology.validation import validate
+from simulator.topology.catalogue import validate
 from simulator.topology.yaml_source import read_yaml
 from simulator.workload.operators import CLASSES
 from simulator.workload.precision import PRECISIONS

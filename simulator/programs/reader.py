@@ -22,8 +22,8 @@ from simulator.questions.single import OperatorQuestion
 from simulator.questions.where import Where
 from simulator.questions.words import parse_question
 from simulator.records import replace
+from simulator.topology.catalogue import validate
 from simulator.topology.parts import Strict
-from simulator.topology.validation import validate
 from simulator.topology.yaml_source import YamlSource, parse_yaml, read_yaml
 from simulator.units import Duration, Size
 from simulator.workload import COLLECTIVES

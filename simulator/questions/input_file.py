@@ -16,8 +16,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from simulator.errors import Fault, InputError, nearest, one_line, refused
 from simulator.questions.input import Cache, Decoder, Held, InputQuestion
 from simulator.spelling import mention
+from simulator.topology.catalogue import validate
 from simulator.topology.schema import expand
-from simulator.topology.validation import validate
 from simulator.topology.yaml_source import YamlSource, parse_yaml, read_yaml
 from simulator.units import Duration, Size
 

@@ -15,8 +15,8 @@ from pydantic import Field
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.records import dataclass
 from simulator.scenarios.expression import Expression, parse_expression
+from simulator.topology.catalogue import kept_positions, validate_in_part
 from simulator.topology.parts import Strict
-from simulator.topology.validation import kept_positions, validate_in_part
 from simulator.topology.yaml_source import YamlSource, read_yaml
 from simulator.units import unit_names
 

@@ -9,10 +9,10 @@ from simulator.errors import Fault, InputError, nearest, one_line, refused
 from simulator.package_data import own_data
 from simulator.spelling import mention
 from simulator.topology import Topology, catalogue
+from simulator.topology.catalogue import validate_in_part
 from simulator.topology.parts import NETWORK_LINKS, LinkPart, SwitchPart
 from simulator.topology.resolver import Resolver
 from simulator.topology.schema import GroupSpec, TopologyFile
-from simulator.topology.validation import validate_in_part
 from simulator.topology.yaml_source import MAX_BYTES, YamlSource, parse_yaml, read_yaml
 from simulator.units import parse_quantity, respelt
 from simulator.user_files import open_user_file

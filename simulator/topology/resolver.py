@@ -10,6 +10,7 @@ from simulator import topology as t
 from simulator.errors import FAULTS_SHOWN, Fault, InputError, nearest, one_line
 from simulator.sums import lists_by_key, sums_by_key
 from simulator.topology import catalogue
+from simulator.topology.catalogue import kept_positions
 from simulator.topology.parts import CpuPart, GpuPart, LinkPart, NicPart, Part, StoragePart, SwitchPart
 from simulator.topology.schema import (
     MAX_NAMES,
@@ -21,7 +22,6 @@ from simulator.topology.schema import (
     expand,
     read_matrix,
 )
-from simulator.topology.validation import kept_positions
 from simulator.topology.yaml_source import YamlSource
 
 _DEFAULTS: Mapping[str, Part] = {

@@ -8,7 +8,7 @@ from typing import Any
 
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.records import dataclass
-from simulator.topology.validation import validate
+from simulator.topology.catalogue import validate
 from simulator.topology.yaml_source import YamlSource, read_yaml
 from simulator.workload.layers_build import KINDS, LayerSpec, NetworkFile, add_input, add_layer
 from simulator.workload.network import Network
