@@ -412,7 +412,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     ),
     "groups_of_unknown_nodes": (
         HEAD + "cluster:\n  groups:\n    - {node: p3.16xlrage, nodes: 2}\n    - {node: p3.2xlrage, count: 2}\n",
-        ["t.yaml:6:26: unknown key 'count'; allowed: node, nodes"],
+        ["t.yaml:6:26: unknown key 'count'; allowed: node, fabric, nodes, uplink"],
     ),
     "groups_of_nodes_that_are_not_there": (
         HEAD + "cluster:\n  groups:\n    - {node: p3.16xlrage, nodes: 2}\n    - {node: p3.2xlrage}\n",
