@@ -42,12 +42,12 @@ def _pixels(value: object) -> object:
     return float(int(found[1]) * int(found[2]))
 
 
-def _whole(value: object) -> object:
-    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
-
-
 def _names(value: object) -> object:
     return tuple(n for word in value.split("+") for n in expand(word.strip())) if isinstance(value, str) else value
+
+
+def _whole(value: object) -> object:
+    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
 
 
 _Names = Annotated[tuple[str, ...], BeforeValidator(_names)]

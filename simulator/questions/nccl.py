@@ -9,23 +9,9 @@ from simulator.package_data import own_data
 
 Version = tuple[int, int]
 """Major and minor version, such as (2, 18)."""
-Feature = Literal[
-    "tree",
-    "ring",
-    "nvls",
-    "nvls_tree",
-    "pat",
-    "ll128",
-    "search",
-    "send-recv",
-    "pxn",
-    "strict",
-    "cumem",
-    "lazy",
-    "peers",
-    "sockets",
-    "amd_sockets",
-]
+_Algorithm = Literal["tree", "ring", "nvls", "nvls_tree", "pat"]
+_Transport = Literal["send-recv", "pxn", "cumem", "lazy", "peers", "sockets", "amd_sockets"]
+Feature = Literal[_Algorithm, _Transport, "ll128", "search", "strict"]
 OLDEST_RULES: Version = (2, 6)  # the oldest version whose planning tables are known
 
 

@@ -17,24 +17,10 @@ PYTORCH: tuple[Framework, ...] = ("pytorch", "megatron", "deepspeed-zero3", "ada
 Optimizer = Literal[
     "none", "sgd", "momentum", "adam", "lamb", "adam-loop", "bert-adam", "adam-8bit", "paged-adam", "paged-adam-8bit"
 ]
-Policy = Literal[
-    "fp32",
-    "tf32",
-    "fp16",
-    "bf16",
-    "fp64",
-    "amp-fp16",
-    "amp-bf16",
-    "graph-fp16",
-    "graph-bf16",
-    "master-fp16",
-    "master-bf16",
-    "master-fp8",
-    "nvfp4",
-    "int8",
-    "int4",
-    "torch",
-]
+_Uniform = Literal["fp32", "tf32", "fp16", "bf16", "fp64"]
+_Mixed = Literal["amp-fp16", "amp-bf16", "graph-fp16", "graph-bf16"]
+_Narrow = Literal["master-fp16", "master-bf16", "master-fp8", "nvfp4", "int8", "int4"]
+Policy = Literal[_Uniform, _Mixed, _Narrow, "torch"]
 Recompute = Literal["none", "selective", "operators", "full"]
 RecomputedPart = Literal["core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts"]
 RECOMPUTES: tuple[Recompute, ...] = get_args(Recompute)

@@ -14,16 +14,8 @@ from dataclasses import MISSING, Field, fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from simulator.errors import InputError, nearest, one_line, refused
-from simulator.questions.single import (
-    AccessQuestion,
-    CopyQuestion,
-    CoreQuestion,
-    DiskQuestion,
-    LaunchQuestion,
-    MessageQuestion,
-    OperatorQuestion,
-    Single,
-)
+from simulator.questions import single
+from simulator.questions.single import Single
 from simulator.questions.where import Where
 from simulator.spelling import mention
 from simulator.units import parse_quantity
@@ -32,13 +24,13 @@ from simulator.workload.parse import parse_workload
 
 # With an example. The names stand in simulator.workload.parse too, so that a command need not import every operator.
 _KINDS: Mapping[str, tuple[type[Single], str]] = {
-    "op": (OperatorQuestion, "op:linear,rows=512,inputs=1024,outputs=4096"),
-    "copy": (CopyQuestion, "copy:h2d,160MB"),
-    "access": (AccessQuestion, "access:stream,64MiB,writes=1"),
-    "launch": (LaunchQuestion, "launch:stream,op=elementwise,function=relu,elements=64"),
-    "disk": (DiskQuestion, "disk:read_random,4KiB,threads=4"),
-    "message": (MessageQuestion, "message:4KiB,udp"),
-    "core": (CoreQuestion, "core:mutex"),
+    "op": (single.OperatorQuestion, "op:linear,rows=512,inputs=1024,outputs=4096"),
+    "copy": (single.CopyQuestion, "copy:h2d,160MB"),
+    "access": (single.AccessQuestion, "access:stream,64MiB,writes=1"),
+    "launch": (single.LaunchQuestion, "launch:stream,op=elementwise,function=relu,elements=64"),
+    "disk": (single.DiskQuestion, "disk:read_random,4KiB,threads=4"),
+    "message": (single.MessageQuestion, "message:4KiB,udp"),
+    "core": (single.CoreQuestion, "core:mutex"),
 }
 KINDS = {name: cls for name, (cls, _) in _KINDS.items()}
 _ELSEWHERE = ("where", "device", "threads")  # have options of their own
@@ -98,7 +90,10 @@ def _read(cls: type[Single], items: list[str], kind: str) -> dict[str, Any]:
     for item in items:
         name, equals, value = (part.strip() for part in item.partition("="))
         if (name == "op") if equals else (kind == "op" and operator is None):
-            operator = _operator(value if equals else item)
+            named, known = value if equals else item, {_snake(name): cls for name, cls in known_operators().items()}
+            if named not in known:
+                raise ValueError(f"there is no operator '{one_line(named, 40)}'; {nearest(named, known, listed=40)}")
+            operator = known[named]
         else:
             pending.append((name, value) if equals else ("", name))
     for name, value in pending:
@@ -123,7 +118,7 @@ def _field(cls: type[Any], operator: type[Any] | None, name: str, value: str) ->
         _name(field.name): (field, owner)
         for owner in ([cls] if operator is None else [cls, operator])
         for field in fields(owner)
-        if field.name not in ("where", "device", "operator") and (field.name != "threads" or cls is DiskQuestion)
+        if field.name not in ("where", "device", "operator") and (field.name != "threads" or cls is single.DiskQuestion)
     }
     hints = {word: get_type_hints(owner)[field.name] for word, (field, owner) in known.items()}
     plain = name.replace("_", "-").lower()
@@ -158,10 +153,13 @@ def _value(owner: type[Any], field: Field[Any], hint: Any, text: str) -> Any:
         if text.lower() not in ("yes", "no"):
             raise ValueError(f"{name} is yes or no; got '{one_line(text, 20)}'")
         return text.lower() == "yes"
-    if get_origin(hint) is tuple:
-        return tuple(_choice(name, part, choices) for part in text.split("+"))
-    if choices or hint is str:
-        return _choice(name, text, choices) if choices else text
+    is_tuple = get_origin(hint) is tuple
+    if choices or is_tuple or hint is str:
+        said = text.split("+") if is_tuple else [text]
+        for word in said if choices or is_tuple else ():
+            if word not in choices:
+                raise ValueError(f"{name}: there is no '{one_line(word, 40)}'; {nearest(word, filter(None, choices))}")
+        return tuple(said) if is_tuple else text
     if not re.fullmatch(r"-?\d{1,15}", text, re.ASCII):
         raise ValueError(f"{name} is a whole number of up to 15 digits; got '{one_line(text, 20)}'")
     # Sizes of an operator are at least 1, unless their default is 0 or their metadata say otherwise.
@@ -169,12 +167,6 @@ def _value(owner: type[Any], field: Field[Any], hint: Any, text: str) -> Any:
     if int(text) < least:
         raise ValueError(f"{name} is at least {least}; got {text}")
     return int(text)
-
-
-def _choice(name: str, text: str, choices: tuple[str, ...]) -> str:
-    if text not in choices:
-        raise ValueError(f"{name}: there is no '{one_line(text, 40)}'; {nearest(text, filter(None, choices))}")
-    return text
 
 
 def _check_complete(cls: type[Any], values: Mapping[str, Any], what: str) -> None:
@@ -191,13 +183,6 @@ def _choices(hint: Any) -> tuple[str, ...]:
     return tuple(choice for part in get_args(hint) for choice in _choices(part))
 
 
-def _operator(name: str) -> type[Any]:
-    known = {_snake(kind): cls for kind, cls in known_operators().items()}
-    if name not in known:
-        raise ValueError(f"there is no operator '{one_line(name, 40)}'; {nearest(name, known, listed=40)}")
-    return known[name]
-
-
 def _name(field: str) -> str:
     """Return a field's name in words: ``is_cold`` is ``cold``, ``size_bytes`` is ``size``."""
     return field.removeprefix("is_").removesuffix("_bytes").replace("_", "-")
@@ -207,9 +192,6 @@ def _snake(name: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
-_SWEEP = "sweep:"
-
-
 def swept(text: str) -> list[tuple[int | None, str]]:
     """Return each size in bytes of the sweep in *text*, with its question; without a sweep, only None and *text*.
 
@@ -217,7 +199,7 @@ def swept(text: str) -> list[tuple[int | None, str]]:
     """
     kind, _, rest = text.partition(":")
     items = [item.strip() for item in rest.split(",")]
-    found = [item for item in items if item.startswith(_SWEEP)]
+    found = [item for item in items if item.startswith("sweep:")]
     if not found:
         return [(None, text)]
     if len(found) > 1:

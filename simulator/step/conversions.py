@@ -59,7 +59,7 @@ from simulator.records import dataclass, replace
 from simulator.step.precision import autocasts, casts, has_master, storage_of
 from simulator.workload.activations import Formats, one_format, with_indices
 from simulator.workload.kernels import Kernel, Rowwise, Streaming
-from simulator.workload.network import Layer, Network, block_name, once
+from simulator.workload.network import Layer, Network, block_name, once, readers_of
 from simulator.workload.operators import Conv2d, Convolution, Elementwise, GroupedLinear, Linear, Softmax
 from simulator.workload.precision import ELEMENT_BYTES, NVFP4_BYTES
 
@@ -96,11 +96,8 @@ def wide_tensors(network: Network) -> tuple[bool, ...]:
 @once
 def read_by_products(network: Network) -> tuple[int, ...]:
     """Return the tensors that only products read: compilers write them in the format of products."""
-    readers: dict[int, list[bool]] = {}
-    for layer in network.layers:
-        for tensor in layer.inputs:
-            readers.setdefault(tensor, []).append(layer.operator.is_product)
-    return tuple(tensor for tensor, by_products in readers.items() if all(by_products))
+    readers = readers_of(network).items()
+    return tuple(tensor for tensor, layers in readers if all(layer.operator.is_product for layer in layers))
 
 
 def numbers_of(layer: Layer) -> Sequence[int]:
@@ -278,19 +275,17 @@ def _gains(network: Network, *, by_work: bool) -> bool:
     shapes = [layer.operator for layer in network.layers if isinstance(layer.operator, Conv2d)]
     if not shapes or len(network.layers) * NODES_PER_LAYER >= NODES_PER_CONVOLUTION * len(shapes):
         return False
-    kinds = [_kinds(shape) for shape in shapes]
+    kinds: list[set[str]] = []
+    for shape in shapes:
+        results, each = (shape.c_in, shape.c_out) if shape.transposed else (shape.c_out, shape.c_in)
+        each //= shape.groups
+        found = {
+            "grouped": shape.groups > 1 and each > 1,
+            "small": results <= _SMALL_CHANNELS and each <= _SMALL_CHANNELS,
+            "narrowing": results * 2 <= each and shape.kernel_h > 1,
+        }
+        kinds.append({kind for kind, is_of in found.items() if is_of})
     if by_work:  # of the first kind of each
-        weights = [next((w for kind, w in _WEIGHTS.items() if kind in each), _WEIGHTS["other"]) for each in kinds]
+        weights = [next((w for kind, w in _WEIGHTS.items() if kind in of), _WEIGHTS["other"]) for of in kinds]
         return sum(shape.flop * (weight - 1.0) for shape, weight in zip(shapes, weights, strict=True)) <= 0.0
-    return not any({"grouped", "narrowing"} & each for each in kinds) and not all("small" in each for each in kinds)
-
-
-def _kinds(shape: Conv2d) -> set[str]:
-    results, each = (shape.c_in, shape.c_out) if shape.transposed else (shape.c_out, shape.c_in)
-    each //= shape.groups
-    found = {
-        "grouped": shape.groups > 1 and each > 1,
-        "small": results <= _SMALL_CHANNELS and each <= _SMALL_CHANNELS,
-        "narrowing": results * 2 <= each and shape.kernel_h > 1,
-    }
-    return {kind for kind, is_of in found.items() if is_of}
+    return not any({"grouped", "narrowing"} & of for of in kinds) and not all("small" in of for of in kinds)

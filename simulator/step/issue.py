@@ -7,30 +7,29 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from simulator.devices import KernelCost
-from simulator.devices.dispatch import (
-    bare_launch_time,
-    dispatch_time,
-    framework_scale,
-    host_time,
-)
+from simulator.devices.dispatch import bare_launch_time, dispatch_time, framework_scale, host_time
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.rates import streaming_share
 from simulator.devices.optimizer import tensor_passes
 from simulator.devices.predict import Device, drawing_device, kernel_cost, steady_device
 from simulator.questions.options import StepOptions
 from simulator.records import replace
-from simulator.step.fusion import FusedLayers, run_groups
-from simulator.step.issued import called_compiled, captured_blocks, captured_whole, hooked, shared_beside
-from simulator.step.launch import NOTHING, DeviceWork, Launch, LayerCollective, Part, collectives_of
-from simulator.step.lowering import NORM, TO_MASTER, UNSCALE, KernelRun, Lowering, Mix
-from simulator.step.megatron import (
-    buffer_element_bytes,
-    has_engine,
-    has_gradient_buffer,
-    own_tensors,
-    sums_in_fp32,
+from simulator.step.fusion import FusedLayers, is_generated, run_groups
+from simulator.step.launch import (
+    NOTHING,
+    DeviceWork,
+    Launch,
+    LayerCollective,
+    Part,
+    called_compiled,
+    captured_blocks,
+    captured_whole,
+    collectives_of,
+    hooked,
+    shared_beside,
 )
-from simulator.step.partition import is_generated
+from simulator.step.lowering import NORM, TO_MASTER, UNSCALE, KernelRun, Lowering, Mix
+from simulator.step.megatron import buffer_element_bytes, has_engine, has_gradient_buffer, own_tensors, sums_in_fp32
 from simulator.step.precision import scales
 from simulator.step.recompute import reruns_of
 from simulator.workload.backward import BackwardStep, backward_steps

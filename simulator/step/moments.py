@@ -18,9 +18,8 @@ from typing import Literal, NamedTuple
 from simulator.questions.options import StepOptions, of_tensors
 from simulator.records import dataclass, field
 from simulator.step.conversions import formats_of, quantised_layers
-from simulator.step.fusion import run_groups
+from simulator.step.fusion import is_generated, run_groups, saved_by_partition
 from simulator.step.megatron import has_gradient_buffer, saved_by_megatron, steps_inside, writes_into_buffer
-from simulator.step.partition import is_generated, saved_by_partition
 from simulator.step.precision import autocasts, casts, storage_of
 from simulator.step.recompute import Rerun, of_blocks, reruns_of
 from simulator.workload.activations import fed_bytes, saved_tensors

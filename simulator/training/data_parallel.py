@@ -21,8 +21,7 @@ from simulator.step.issue import gradient_work
 from simulator.step.launch import Launch
 from simulator.step.precision import parameter_bytes
 from simulator.training.exchange import GroupExchange, bucket_size, copy_in, copy_out
-from simulator.training.micro_batches import Batches
-from simulator.training.overlap import put_off, turns_of
+from simulator.training.micro_batches import Batches, put_off, turns_of
 from simulator.training.worker import RankRoles
 from simulator.workload.backward import backward_steps
 from simulator.workload.network import Network, Parameter

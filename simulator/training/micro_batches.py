@@ -1,11 +1,22 @@
-"""Equal micro-batches: the first are simulated one by one, most others as a single activity (:class:`Batches`)."""
+"""Micro-batches one after the other (:class:`Batches`), and two at once.
+
+Of equal micro-batches the first are simulated one by one, most others as a single activity.
+
+Of two at once, one computes while the other's tokens are on their way to experts and back.  Megatron-Core's
+``--overlap-moe-expert-parallel-comm`` (``TransformerModelChunkSchedulePlan.run`` in
+megatron/core/models/common/model_chunk_schedule_plan.py) and DualPipe run the forward pass of a micro-batch and the
+backward pass of another in turns, each up to its next exchange of experts, which has a stream of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import TypeVar
 
 from simulator.plan.plan import Activity, PlanBuilder
-from simulator.records import dataclass, field
+from simulator.records import dataclass, field, replace
+from simulator.step.launch import DeviceWork, Launch
 from simulator.training.worker import SkippedMicroBatches
 
 _SAME = 1e-9  # relative: two periods that differ only by rounding
@@ -63,3 +74,97 @@ def periods_s(tasks: Sequence[Activity], ends_s: Sequence[float], count: int) ->
             return None
         found[stream] = now_s
     return found
+
+
+# -- two at once -----------------------------------------------------------------------
+
+
+_T = TypeVar("_T")
+
+
+def in_turns(backward: Iterable[_T], forward: Iterable[_T], launch_of: Callable[[_T], Launch]) -> list[_T]:
+    """Return both passes as one, each in turn up to and with its next exchanges of experts."""
+    both = zip_longest(_stretches(backward, launch_of), _stretches(forward, launch_of), fillvalue=())
+    return [each for turn in both for stretch in turn for each in stretch]
+
+
+def _stretches(items: Iterable[_T], launch_of: Callable[[_T], Launch]) -> Iterator[list[_T]]:
+    found: list[_T] = []
+    was_sent = False
+    for each in items:
+        is_sent = _is_sent(launch_of(each))
+        if was_sent and not is_sent:
+            yield found
+            found = []
+        found.append(each)
+        was_sent = is_sent
+    yield found
+
+
+def put_off(
+    passes: Sequence[tuple[Launch, ...]], weights: Sequence[Mapping[str, DeviceWork]]
+) -> list[tuple[Launch, ...]]:
+    """Return *passes*, equivalent launches of several devices, with gradients of parameters after the next exchange.
+
+    So tokens' gradients are sent earlier, and the exchange passes while the others are computed (``backward_dw`` of
+    Megatron-Core's layers, ``--delay-wgrad-compute``).  *weights*: for each device, their kernels by layer.  What other
+    kernels are compiled into stays.
+    """
+    found: list[tuple[Launch, ...]] = []
+    later: list[tuple[Launch, ...]] = []
+    for number, same in enumerate(passes):
+        first = same[0]
+        works = [each.get(first.layer) for each in weights]
+        rests = [_without(issue.work, work) for issue, work in zip(same, works, strict=True)]
+        if first.part != "backward" or first.again or first.name != first.layer or None in rests:
+            found.append(same)
+        else:
+            halves = list(zip(same, rests, works, strict=True))
+            found.append(tuple(_with(issue, rest) for issue, rest, _ in halves if rest is not None))
+            put = [_with(issue, work) for issue, _, work in halves if work is not None]
+            later.append(tuple(replace(each, name=f"{each.name} (weights)", late=True, needs=()) for each in put))
+        following = passes[number + 1][0] if number + 1 < len(passes) else None
+        if _is_sent(first) and (following is None or not _is_sent(following)):
+            found += later
+            later = []
+    return found + later
+
+
+def _without(work: DeviceWork, others: DeviceWork | None) -> DeviceWork | None:
+    """Return *work* without the kernels of *others*; None if it has not got them all."""
+    if others is None:
+        return None
+    rest = list(zip(work.kinds, work.costs, strict=True))
+    for kernel in zip(others.kinds, others.costs, strict=True):
+        if kernel not in rest:
+            return None
+        rest.remove(kernel)
+    kinds, costs = tuple(kind for kind, _ in rest), tuple(cost for _, cost in rest)
+    return DeviceWork(kinds, costs, sum(cost.time_s for cost in costs))
+
+
+def _with(issue: Launch, work: DeviceWork) -> Launch:
+    """Return the part of *issue* that is *work*, with a share of the host's time for each kernel."""
+    share = len(work.costs) / len(issue.work.costs)
+    return replace(issue, work=work, host_s=share * issue.host_s)
+
+
+def _is_sent(issue: Launch) -> bool:
+    """Return whether *issue* is an exchange of experts."""
+    return issue.sent is not None and issue.sent.axis == "ep"
+
+
+def turns_of(passes: Sequence[Launch], numbers: Sequence[int], *, overlaps: bool) -> Iterator[list[tuple[int, int]]]:
+    """Yield the order of *passes*, as (number of the micro-batch, place in passes), from one micro-batch to the next.
+
+    If it *overlaps*, the forward pass of each micro-batch but the first runs with the backward pass of that before.
+    """
+    first = next((place for place, issue in enumerate(passes) if issue.part == "backward"), len(passes))
+    if not overlaps:
+        first = len(passes)
+    before: list[tuple[int, int]] = []
+    for number in numbers:
+        yield in_turns(before, [(number, place) for place in range(first)], lambda each: passes[each[1]])
+        before = [(number, place) for place in range(first, len(passes))]
+    if before:
+        yield before

@@ -80,8 +80,7 @@ from simulator.workload.split.experts import expert_parameters
 _FP32 = ELEMENT_BYTES["fp32"]
 # DeepSpeed's defaults: fp32 buffers (``buffer_count`` of offload_optimizer) of a part of the update
 # (``sub_group_size``); those of units, 5 of 100 million elements (offload_param).
-_BUFFERS, _PART = 4, 1e9
-_UNIT_BUFFERS = 5 * 1e8
+_BUFFERS, _PART, _UNIT_BUFFERS = 4, 1e9, 5e8
 # Bytes read and written by the calls for each gradient, whose own element counts 0: cast to fp64, and its norm
 # (``set_norm_for_param_grad_in_gpu``); cast, nan, inf, either, cast, largest (``_has_inf_or_nan``); the cast to send.
 _CHECKS = ((0, 8), (8, 0), (0, 4), (4, 1), (4, 1), (2, 1), (1, 4), (4, 0), (0, 4))

@@ -141,13 +141,17 @@ class _Pipeline:
                 pieces = self._pieces(chunk.trained)
                 found = [self._gather(stage, [chunk], self.element_bytes / pieces, []) for _ in range(pieces)]
                 self.gathered[stage, number] = [numbers[-1] for numbers in found if numbers]
-        places = [0] * layout.pp
+        places, ways = [0] * layout.pp, {"forward": self.behind, "backward": self.ahead}
         while any(place < len(order) for place, order in zip(places, blocks, strict=True)):
             before = sum(places)
             for stage, order in enumerate(blocks):
                 while places[stage] < len(order):
                     block = order[places[stage]]
-                    awaited = [key for each in block if (key := self._awaited(stage, each)) is not None]
+                    awaited = [
+                        (each.kind, here, each.micro_batch)
+                        for each in block
+                        if (here := (stage, each.chunk)) in ways.get(each.kind, {})
+                    ]
                     if any(key not in self.arrived for key in awaited):
                         break
                     places[stage] += 1
@@ -158,11 +162,6 @@ class _Pipeline:
         return self.builder.build()
 
     # -- passes --------------------------------------------------------------------
-
-    def _awaited(self, stage: int, each: Pass) -> tuple[str, Position, int] | None:
-        """Return the transfer that a pass waits for, as (kind, place, micro-batch); None if it needs none."""
-        here, ways = (stage, each.chunk), {"forward": self.behind, "backward": self.ahead}
-        return (each.kind, here, each.micro_batch) if here in ways.get(each.kind, {}) else None
 
     def _run(self, stage: int, block: Sequence[Pass], after: list[int], ends: Mapping[int, Pass]) -> None:
         """Add the passes of *block* after *after*; *ends* are the last backward passes of the stage's chunks."""

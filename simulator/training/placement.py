@@ -124,7 +124,9 @@ class Placement:
 
     def _bundles(self, groups: Sequence[Sequence[int]]) -> list[ConcurrentGroups]:
         """Return *groups* in bundles that share machines; of bundles with equivalent placements, only the first."""
-        places = self.group.once("places", self._places)
+        machine, nodes = self.group.machine, self.group.ranks
+        # For each rank its machine, the first machine equal to that, and the index of its node there.
+        places = self.group.once("places", lambda: [(h, run.first, own) for run, h, own in map(machine.locate, nodes)])
         hosts = [dict.fromkeys([places[rank][0] for rank in ranks]) for ranks in groups]
         leader: dict[int, int] = {}
 
@@ -150,23 +152,15 @@ class Placement:
                 lies += (order.setdefault(host, len(order)), run, own)
             # Bytes take a tenth of the memory of tuples: there may be a hundred thousand ranks.
             alike.setdefault(array("q", lies).tobytes(), []).append(parts)
-        nodes = self.group.ranks
+        everyone = list(range(len(nodes)))
         return [
             ConcurrentGroups(
-                [self._part(ranks) for ranks in first],
+                [self.group if list(ranks) == everyone else self.group.part(ranks) for ranks in first],
                 lie,
                 [[nodes[rank] for ranks in parts for rank in ranks] for parts in others],
             )
             for lie, (first, *others) in alike.items()
         ]
-
-    def _places(self) -> list[tuple[int, int, int]]:
-        """Return for each rank its machine, the first machine equal to that, and the index of its node there."""
-        return [(host, run.first, own) for run, host, own in map(self.group.machine.locate, self.group.ranks)]
-
-    def _part(self, ranks: Sequence[int]) -> Communicator:
-        whole = len(ranks) == self.group.n_ranks and list(ranks) == list(range(len(ranks)))
-        return self.group if whole else self.group.part(ranks)
 
 
 def _runs(ranks: list[int], size: int) -> list[list[int]]:

@@ -141,7 +141,9 @@ def _alternating(layout: Layout, stage: int, count: int) -> list[Pass]:
         near = " or ".join(str(n) for n in (count // layout.pp * layout.pp, -(-count // layout.pp) * layout.pp) if n)
         why = f"takes turns among {layout.pp} micro-batches at a time, and there are {count}; {near} would do"
         raise refused("layout", f"vp={layout.vp} {why}")
-    forward, backward = ([_virtual(layout, n, back) for n in range(count * layout.vp)] for back in (False, True))
+    turn = layout.pp * layout.vp
+    forward = [(n % turn // layout.pp, n // turn * layout.pp + n % layout.pp) for n in range(count * layout.vp)]
+    backward = [(layout.vp - 1 - chunk, micro_batch) for chunk, micro_batch in forward]
     if layout.schedule == "gpipe":
         backward = backward[::-1]
     filled, apart = _filled(layout, stage, count), schedule_of(layout).splits
@@ -170,13 +172,6 @@ def _filled(layout: Layout, stage: int, count: int) -> int:
     if count == layout.pp:
         return count * layout.vp
     return min(count * layout.vp, 2 * (layout.pp - stage - 1) + (layout.vp - 1) * layout.pp + more)
-
-
-def _virtual(layout: Layout, number: int, backward: bool) -> tuple[int, int]:
-    """Return the chunk and micro-batch of pass *number* with interleaved chunks."""
-    turn = layout.pp * layout.vp
-    chunk = number % turn // layout.pp
-    return (layout.vp - 1 - chunk if backward else chunk), number // turn * layout.pp + number % layout.pp
 
 
 # -- V ---------------------------------------------------------------------------------
@@ -235,56 +230,42 @@ def _zero_bubble_v(layout: Layout, stage: int, count: int) -> list[Pass]:
     return [each for each in write.found if each.micro_batch < count]
 
 
-_TURN: tuple[tuple[Literal["forward", "backward"], int], ...] = (
-    ("forward", 0),
-    ("forward", 1),
-    ("backward", 1),
-    ("backward", 0),
-)
+_Turn = tuple[Literal["forward", "backward"], int]
+_TURN: tuple[_Turn, ...] = (("forward", 0), ("forward", 1), ("backward", 1), ("backward", 0))
 """The passes of a micro-batch through a stage of a V; the first and the third go down the stages, the others up."""
 
 
-def _half_starts(pp: int, stage: int) -> tuple[int, ...]:
-    """Return when the passes of V-Half's building block start, in passes (Qi et al., 2024, section 3.3)."""
-    more = 0 if pp % 2 else 3  # so that no two passes of a stage fall together
-    return 2 * stage, 3 * pp - stage - 2, 3 * pp + more + 2 * stage - 1, 6 * pp + more - stage - 2
-
-
-def _min_starts(pp: int, stage: int) -> tuple[int, ...]:
-    """Return when the passes of V-Min's building block start: each right after its neighbour's."""
-    more = 0 if pp % 3 else 2
-    return stage, 2 * pp - stage - 1, 2 * pp + more + stage, 4 * pp + more - stage - 1
-
-
-def _of_block(starts: Callable[[int, int], tuple[int, ...]], held: Callable[[int], int]) -> _Order:
-    """Return the order of a V whose building block *starts* so; no stage holds more than *held(pp)* micro-batches."""
-    return lambda layout, stage, count: list(_repeated(starts, held(layout.pp), layout.pp, count)[stage])
+def _of_block(layout: Layout, stage: int, count: int) -> list[Pass]:
+    return list(_repeated(layout.schedule == "v-half", layout.pp, count)[stage])
 
 
 @lru_cache(maxsize=64)
-def _repeated(
-    starts: Callable[[int, int], tuple[int, ...]], held: int, pp: int, count: int
-) -> tuple[tuple[Pass, ...], ...]:
-    """Return each stage's passes of a building block, repeated every 6 passes and squeezed (section 3.2).
+def _repeated(is_half: bool, pp: int, count: int) -> tuple[tuple[Pass, ...], ...]:
+    """Return each stage's passes of V-Half's building block, or V-Min's, repeated every 6 passes and squeezed.
 
-    All passes take equally long.  Each stage runs the next one in the order of the repeated block as soon as it can;
-    gradients of parameters fill waits, and come first where the stage holds all that it may.
+    All passes take equally long (Qi et al., 2024, sections 3.2 and 3.3).  Each stage runs the next one in the order of
+    the repeated block as soon as it can; gradients of parameters fill waits, and come first where the stage holds all
+    that it may.
     """
+    held, apart = (pp // 2 + 1, 0 if pp % 2 else 3) if is_half else ((pp + 4) // 3, 0 if pp % 3 else 2)
     orders = []
-    for stage in range(pp):
-        begins = starts(pp, stage)
+    for stage in range(pp):  # in V-Min each pass starts right after its neighbour's; no two of a stage fall together
+        begins = stage, 2 * pp - stage - 1, 2 * pp + apart + stage, 4 * pp + apart - stage - 1
+        if is_half:
+            begins = 2 * stage, 3 * pp - stage - 2, 3 * pp + apart + 2 * stage - 1, 6 * pp + apart - stage - 2
         repeated = sorted((begins[turn] + 6 * number, turn, number) for turn in range(4) for number in range(count))
         orders.append([(turn, number) for _, turn, number in reversed(repeated)])
     found: list[list[Pass]] = [[] for _ in orders]
     put_off: list[list[Pass]] = [[] for _ in orders]
-    alive, done = [0] * pp, set[tuple[int, int, int]]()
+    alive, done = [0] * pp, {(0, -1, number) for number in range(count)}  # by stage, turn and micro-batch
     while any(orders) or any(put_off):
         ended = []
         for stage, order in enumerate(orders):
             turn, number = order[-1] if order else (0, 0)
             (kind, chunk), full = _TURN[turn], alive[stage] >= 2 * held and bool(put_off[stage])
-            waits = _before(pp, stage, turn, number)
-            if order and (waits is None or waits in done) and not (full and kind == "forward"):
+            neighbour = stage + (1 if turn % 2 else -1)
+            before = (neighbour, turn, number) if 0 <= neighbour < pp else (stage, turn - 1, number)
+            if order and before in done and not (full and kind == "forward"):
                 ended.append((stage, *order.pop()))
                 found[stage].append(Pass(kind, chunk, number))
                 alive[stage] += kind == "forward"
@@ -294,14 +275,6 @@ def _repeated(
                 alive[stage] -= 1
         done.update(ended)
     return tuple(map(tuple, found))
-
-
-def _before(pp: int, stage: int, turn: int, number: int) -> tuple[int, int, int] | None:
-    """Return the pass that *turn* of a micro-batch waits for, as (stage, turn, number); None if it is the first."""
-    neighbour = stage + (1 if turn % 2 else -1)
-    if 0 <= neighbour < pp:
-        return neighbour, turn, number
-    return (stage, turn - 1, number) if turn else None
 
 
 # -- from both ends ----------------------------------------------------------------------
@@ -362,8 +335,8 @@ _SCHEDULES: Mapping[Schedule, PipelineSchedule] = {
     "gpipe": PipelineSchedule(_alternating),
     "zero-bubble": PipelineSchedule(_alternating, splits=True),
     "zb-v": PipelineSchedule(_zero_bubble_v, 2, "V", splits=True, fill=1 / 6),
-    "v-half": PipelineSchedule(_of_block(_half_starts, lambda pp: pp // 2 + 1), 2, "V", splits=True, fill=1 / 2),
-    "v-min": PipelineSchedule(_of_block(_min_starts, lambda pp: (pp + 4) // 3), 2, "V", splits=True, fill=2 / 3),
+    "v-half": PipelineSchedule(_of_block, 2, "V", splits=True, fill=1 / 2),
+    "v-min": PipelineSchedule(_of_block, 2, "V", splits=True, fill=2 / 3),
     "dualpipe": PipelineSchedule(_dual, 2, "two-way", splits=True, fill=1 / 3),
     "dualpipe-v": PipelineSchedule(_dual_v, 2, "V", splits=True, fill=1 / 3),
 }

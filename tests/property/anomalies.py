@@ -57,7 +57,7 @@ from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.results.training_run import DeviceMemory
 from simulator.step.conversions import formats_of
-from simulator.step.partition import saved_by_partition
+from simulator.step.fusion import saved_by_partition
 from simulator.training.schedules import in_flight
 from simulator.workload.activations import saved_tensors
 from simulator.workload.network import Network
