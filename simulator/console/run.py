@@ -219,7 +219,6 @@ def _take_plainly(command: Any) -> None:
 
 
 def _plain(parameter: Any, process: Callable[[Any, Any], Any], context: Any, value: Any) -> Any:
-    """Return the *value* of *parameter*, from *process* if it is to be converted."""
     if value is None:
         return () if parameter.multiple else None
     texts = value if isinstance(value, list) else [value]

@@ -76,8 +76,6 @@ def refuse_all(faults: Iterable[str]) -> None:
 
 
 class _Asked(Protocol):
-    """A question of which a way may leave fields unread."""
-
     @staticmethod
     def unread(asked: Any) -> Iterator[tuple[str, str]]:
         """Yield the fields that a question with the fields of *asked* does not read, and why."""

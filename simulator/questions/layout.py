@@ -182,7 +182,6 @@ class Layout(Checked):
         return replace(self, dp=data, shards=shards)
 
     def _check_experts(self, group: int, shards: int | None) -> None:
-        """Raise InputError if the experts cannot be divided evenly among the ``tp`` x *group* ranks of a stage."""
         tp, each, stage, why = self.tp, self.expert_tp, self.tp * group, ""
         if each != tp > 1 and not self.sp:
             why = f"etp={each} with tp={tp} takes ranks of tp with tokens of their own; say sp, or etp={tp}"

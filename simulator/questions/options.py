@@ -127,7 +127,6 @@ class StepOptions(Checked):
             yield from (f"{said}: is for the backward pass, and {mode} has none" for said in self.recompute_mentions)
 
     def _waiting(self) -> Iterator[str]:
-        """Yield what waits for the device within a step, and for what."""
         if self.launch_blocking:
             yield f"{mention('launch_blocking')}: waits for each kernel"
         if self.framework == "adaptdl":

@@ -34,11 +34,15 @@ class MemoryBlock:
 
 
 class _Pool:
-    """The segments of small or large requests; the free blocks, by size and place."""
+    """The segments of small or large requests; the free blocks, by size and place.
+
+    ``last`` is the block at the end of a segment that grows.
+    """
 
     def __init__(self, page_bytes: int, least_rest_bytes: int) -> None:
         self.page_bytes, self.least_rest_bytes = page_bytes, least_rest_bytes
         self.free: list[tuple[int, int, MemoryBlock]] = []
+        self.last: MemoryBlock | None = None
         self.end = 0  # places are not used again
 
     def put(self, block: MemoryBlock) -> None:
@@ -50,8 +54,10 @@ class _Pool:
         del self.free[bisect_left(self.free, (block.size_bytes, block.start))]
 
     def fitting(self, size_bytes: int) -> MemoryBlock | None:
-        """Take the smallest free block that is large enough, of several the first."""
+        """Take the smallest free block that is large enough, of several the first; the last only if no other is."""
         free, place = self.free, bisect_left(self.free, (size_bytes,))
+        if place < len(free) and free[place][2] is self.last:
+            place += place + 1 < len(free)
         if place == len(free):
             return None
         block = free.pop(place)[2]
@@ -73,11 +79,12 @@ class _Pool:
         return n_bytes
 
     def split(self, block: MemoryBlock, size_bytes: int) -> None:
-        """Free what *block* has beyond *size_bytes*."""
         other = MemoryBlock(block.start + size_bytes, block.size_bytes - size_bytes, block, block.after)
         if block.after is not None:
             block.after.before = other
         block.size_bytes, block.after = size_bytes, other
+        if block is self.last:
+            self.last = other
         self.put(other)
 
     def give(self, block: MemoryBlock) -> None:
@@ -96,6 +103,8 @@ class _Pool:
         block.after = after.after
         if after.after is not None:
             after.after.before = block
+        if after is self.last:
+            self.last = block
 
 
 class _GrowingPool(_Pool):
@@ -103,22 +112,10 @@ class _GrowingPool(_Pool):
 
     def __init__(self, page_bytes: int) -> None:
         super().__init__(page_bytes, _UNIT_BYTES)
-        self._last: MemoryBlock | None = None
-
-    def fitting(self, size_bytes: int) -> MemoryBlock | None:
-        """Take the smallest free block that is large enough; the last one, which can grow, only if no other is."""
-        free, place = self.free, bisect_left(self.free, (size_bytes,))
-        if place < len(free) and free[place][2] is self._last:
-            place += place + 1 < len(free)
-        if place == len(free):
-            return None
-        block = free.pop(place)[2]
-        block.is_free = False
-        return block
 
     def grown(self, size_bytes: int) -> tuple[MemoryBlock, int]:
         """Return the last block, or a new one after it, of at least *size_bytes*, and the bytes of new pages."""
-        last = self._last
+        last = self.last
         if last is not None and last.is_free:
             self.remove(last)
             block = last
@@ -129,7 +126,7 @@ class _GrowingPool(_Pool):
         more = _whole(size_bytes - block.size_bytes, self.page_bytes)
         block.size_bytes += more
         self.end += more
-        self._last = block
+        self.last = block
         return block, more
 
     def released(self) -> int:
@@ -151,19 +148,9 @@ class _GrowingPool(_Pool):
                 after.before = tail
             for rest in filter(None, (head, tail)):
                 self.put(rest)
-            if block is self._last:
-                self._last = tail
+            if block is self.last:
+                self.last = tail
         return n_bytes
-
-    def split(self, block: MemoryBlock, size_bytes: int) -> None:
-        super().split(block, size_bytes)
-        if block is self._last:
-            self._last = block.after
-
-    def _join(self, block: MemoryBlock, after: MemoryBlock) -> None:
-        super()._join(block, after)
-        if after is self._last:
-            self._last = block
 
 
 class OutOfMemoryError(Exception):

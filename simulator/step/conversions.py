@@ -201,7 +201,6 @@ def laid_out(device: Device, kernels: Sequence[Kernel], *, channels_last: bool) 
 
 
 def _copies(kernel: Convolution, which: Mapping[str, Sequence[str]]) -> Iterator[Streaming]:
-    """Yield a copy of each image or gradient that *which* lists for the direction of *kernel*."""
     size = ELEMENT_BYTES[kernel.precision]
     for field in which[kernel.direction]:
         elements: int = getattr(kernel.shape, field)

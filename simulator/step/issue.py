@@ -132,7 +132,6 @@ class _Issuer:
         return steps[joined.adds_as].added_elements if joined.adds_as else ()
 
     def passed(self, kernels: tuple[Streaming, ...]) -> DeviceWork:
-        """Return *kernels* as work; blocks repeat."""
         if kernels not in self.runs:
             self.runs[kernels] = self.work(tuple(map(KernelRun, kernels)))
         return self.runs[kernels]
@@ -194,7 +193,6 @@ class _Issuer:
         return host_time(self.device, "generated_s", len(work.costs) + more)
 
     def streamed(self, name: str, part: Part, run: KernelRun, layer: str = "") -> Launch:
-        """Return an issue of one pass over memory, with the framework's own dispatch time."""
         key = run, part
         if key not in self.passes:
             assert isinstance(run.kernel, Streaming)
@@ -207,7 +205,6 @@ class _Issuer:
         return Launch(name, part, *self.passes[key], layer=layer)
 
     def accumulated(self, layer: Layer) -> Iterator[Launch]:
-        """Yield the pass that adds the gradients of *layer*'s parameters to those of earlier micro-batches."""
         run = self.lowering.accumulated(layer)
         if run is not None:
             issue = self.streamed(f"{layer.name} (gradients accumulated)", "backward", run, layer.name)

@@ -306,7 +306,6 @@ def _layers(m: _Mixture, element: int, *, narrow: bool) -> Extras:
 
 
 def _activation(m: _Mixture, element: int) -> tuple[ExpertExtras, ExpertExtras]:
-    """Return the activation with its gate and the probabilities, forward and backward."""
     n, wide, of_rows = m.first.rows * m.last.inputs, m.first.rows * m.first.outputs, m.first.rows * _WIDE
     forward = Streaming("silu", n, wide * element + of_rows, n * element)
     backward = Streaming("silu_bwd", n, (wide + n) * element + of_rows, wide * element + of_rows)

@@ -346,7 +346,6 @@ class _RankView:
             self.updates = (RankMoment(UPDATE, 0.0, 0.0, gradients, copy),)
 
     def of(self, moment: Moment) -> RankMoment:
-        """Return *moment* of the undivided state as it is on the device."""
         place, saved, cast, working, graded = moment
         gradients = self._buffer or max(graded * self._gradients, self._earlier) + self._sums
         return RankMoment(place, cast * self._casts, saved + self._waiting, gradients, float(working))
@@ -366,7 +365,6 @@ class _RankView:
 
 
 def _sums_bytes(trained: int, options: StepOptions) -> int:
-    """Return the bytes of the sums of *trained* gradients in an fp32 copy of their own."""
     return trained * ELEMENT_BYTES["fp32"] if options.accumulation == "fp32" else 0
 
 

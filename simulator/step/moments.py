@@ -87,9 +87,8 @@ def _tape_of(network: Network, options: StepOptions, graded_element: int, in_blo
     highest = max(forward, key=lambda moment: moment.saved_bytes + moment.casts_bytes + moment.working_bytes)
     highest = highest._replace(place=-1)
     first = memory.now(-1)
-    backward = _Backward(network, options, graded_element, activations, memory)
     memory.record = memory.tape.backward
-    memory.tape.moments = (first, highest, *backward.moments())
+    memory.tape.moments = (first, highest, *_Backward(activations, options).moments())
     return memory.tape
 
 
@@ -135,9 +134,8 @@ class _Activations:
     def __init__(
         self, network: Network, options: StepOptions, graded_element: int, memory: _Memory, in_blocks: bool
     ) -> None:
-        self._network, self._memory, self._graded_element = network, memory, graded_element
-        self.formats = self._formats = formats = formats_of(network, options, in_blocks=in_blocks)
-        self.in_blocks = in_blocks
+        self.network, self.memory, self.graded_element, self.in_blocks = network, memory, graded_element, in_blocks
+        self.formats = formats = formats_of(network, options, in_blocks=in_blocks)
         narrow = quantised_layers(network, options.precision)
         saved = saved_tensors(network, formats, narrow)
         self.inside: Collection[int] = ()  # tensors that are in no memory, unless they are saved
@@ -166,31 +164,28 @@ class _Activations:
         self.fed = 0  # the network's inputs
 
     def forward(self) -> Iterator[Moment]:
-        self.fed = self._memory.take("saved", fed_bytes(self._network, self._formats))
-        yield from self._run(range(len(self._network.layers)), again=False)
+        self.fed = self.memory.take("saved", fed_bytes(self.network, self.formats))
+        yield from self._run(range(len(self.network.layers)), again=False)
         for number in self._freed_by_rerun.pop(-1, []):
-            self._memory.give(number)
+            self.memory.give(number)
 
     def run_again(self, place: int) -> Iterator[Moment]:
-        """Run again what does so before the backward pass of layer *place*; yield the moments."""
         for rerun in self._reruns.get(place, ()):
             for number in self._freed_by_rerun.pop(place, []):
-                self._memory.give(number)
+                self.memory.give(number)
             yield from self._run(sorted({*rerun.layers, *rerun.copying}), again=True, rerun=rerun)
 
     def free_after(self, place: int) -> None:
-        """Free what exists until the backward pass of layer *place*."""
         for number in self._freed_after.pop(place, ()):
-            self._memory.give(number)
+            self.memory.give(number)
 
     def _run(self, places: Sequence[int], *, again: bool, rerun: Rerun | None = None) -> Iterator[Moment]:
-        """Run the forward pass of the layers *places*; yield a moment for each."""
-        layers = self._network.layers
+        layers = self.network.layers
         runs = set(rerun.layers if rerun else places)
         last = {self._places[tensor]: place for place in places if place in runs for tensor in layers[place].inputs}
         leaving: dict[int, list[int]] = {}
         for place in places:
-            self._memory.place, layer = place, layers[place]
+            self.memory.place, layer = place, layers[place]
             passing = list(self._copies(layer, place, again=again))
             if place in runs:
                 number = self._result(layer, last, again=again)
@@ -201,17 +196,17 @@ class _Activations:
                     if self._saved.by_layer[place]:
                         self._keep(place, "saved", self._saved.by_layer[place])
                     if layer.operator.saves_gradients and layer.trained:
-                        self._keep(place, "saved", sum(p.elements for p in layer.trained) * self._graded_element)
+                        self._keep(place, "saved", sum(p.elements for p in layer.trained) * self.graded_element)
                 for number in (self._places[tensor] for tensor in dict.fromkeys(layer.inputs if self._in_part else ())):
                     size = self._in_part.get(number, 0)
                     first = size and self._saved.first_keeper[number] == place
                     if first and again == (number in self._rerun_tensors):
                         self._keep(place, "saved", size)
-            yield self._memory.now(
-                rerun.before if rerun else place, layer.operator.temporary_bytes(self._formats.computed[place])
+            yield self.memory.now(
+                rerun.before if rerun else place, layer.operator.temporary_bytes(self.formats.computed[place])
             )
             for number in (*passing, *leaving.pop(place, ())):
-                self._memory.give(number)
+                self.memory.give(number)
 
     def _result(self, layer: Layer, last: dict[int, int], *, again: bool) -> int | None:
         """Take the result of *layer*; return its number if it goes with the last layer that reads it."""
@@ -221,18 +216,18 @@ class _Activations:
         if layer.in_place or (tensor in self.inside and saved is None):
             return None
         if again and tensor not in self._rerun_tensors:
-            return None if saved is not None or tensor not in last else self._memory.take("working", self._size[tensor])
+            return None if saved is not None or tensor not in last else self.memory.take("working", self._size[tensor])
         if is_whole and (again or tensor not in self._rerun_tensors):
             self._keep(self._saved.first_keeper[tensor], "saved", self._size[tensor])
             return None
         if tensor in self._kept_until and not again:
-            number = self._memory.take("saved", self._size[tensor])
+            number = self.memory.take("saved", self._size[tensor])
             self._freed_by_rerun.setdefault(self._kept_until[tensor], []).append(number)
             return None
-        return self._memory.take("working", self._size[tensor])
+        return self.memory.take("working", self._size[tensor])
 
     def _keep(self, until: int, use: Use, n_bytes: int) -> None:
-        self._freed_after.setdefault(until, []).append(self._memory.take(use, n_bytes))
+        self._freed_after.setdefault(until, []).append(self.memory.take(use, n_bytes))
 
     def _copies(self, layer: Layer, place: int, *, again: bool) -> Iterator[int]:
         """Take the copies that *layer* reads; yield the numbers of those that go with it."""
@@ -240,8 +235,8 @@ class _Activations:
         if is_kept and self._saved.copies[place]:
             self._keep(place, "saved", self._saved.copies[place])
         else:
-            for tensor, width in self._formats.copies.get(place, {}).items():
-                yield self._memory.take("working", self._network.elements[tensor] * width)
+            for tensor, width in self.formats.copies.get(place, {}).items():
+                yield self.memory.take("working", self.network.elements[tensor] * width)
         if not self._cast or not layer.operator.is_product:
             return
         # Copies of weights, which autocast caches for the forward pass.
@@ -254,20 +249,17 @@ class _Activations:
             if needed and is_kept:
                 self._keep(place, "casts", n_bytes)
             elif again:
-                yield self._memory.take("casts", n_bytes)
+                yield self.memory.take("casts", n_bytes)
             else:
-                self._freed_by_rerun.setdefault(-1, []).append(self._memory.take("casts", n_bytes))
+                self._freed_by_rerun.setdefault(-1, []).append(self.memory.take("casts", n_bytes))
 
 
 class _Backward:
-    """The gradients that are there during the backward pass."""
-
-    def __init__(
-        self, network: Network, options: StepOptions, graded_element: int, activations: _Activations, memory: _Memory
-    ) -> None:
-        self._network, self._options, self._memory, self._activations = network, options, memory, activations
-        self._formats, self._needed = activations.formats, needs_gradient(network)
-        self._element, self._has_buffer = graded_element, has_gradient_buffer(options)
+    def __init__(self, activations: _Activations, options: StepOptions) -> None:
+        self._activations, self._options = activations, options
+        self._network, self._memory, self._formats = activations.network, activations.memory, activations.formats
+        self._needed, self._has_buffer = needs_gradient(self._network), has_gradient_buffer(options)
+        self._element = activations.graded_element
         self._cast_bytes = ELEMENT_BYTES[storage_of(options.precision)] if autocasts(options.precision) else 0
         self._of: dict[int, int] = {}  # the storage of each live tensor's gradient
         self._users: Counter[int] = Counter()  # of each storage

@@ -59,7 +59,6 @@ class _Block:
         return [place for place in self.places if wanted(self.network.layers[place])]
 
     def written(self, place: int) -> int:
-        """Return the storage that layer *place* writes."""
         return storages(self.network)[self.network.layers[place].output]
 
     def inside(self, layers: Sequence[int], span: Sequence[int]) -> frozenset[int]:
@@ -101,7 +100,6 @@ def _found(network: Network, how: Recompute, parts: tuple[RecomputedPart, ...], 
 
 @once
 def _blocks(network: Network) -> list[list[int]]:
-    """Return the layers of each repeated block of *network*, in order."""
     named = groupby(range(len(network.layers)), key=lambda place: block_name(network.layers[place].name))
     return [list(run) for name, run in named if name]
 

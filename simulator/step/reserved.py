@@ -78,8 +78,6 @@ def reserved_and_allocated(
 
 
 class _Replay:
-    """A device's allocations."""
-
     def __init__(
         self, network: Network, options: StepOptions, tape: Tape, held: RankState, allocator: CachingAllocator
     ) -> None:

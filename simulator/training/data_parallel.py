@@ -116,9 +116,7 @@ def write_data_parallel(outline: StepOutline, *, copies: bool) -> None:
     apart = expert_parameters(network) if len(both) > 1 else frozenset()
     element_bytes = gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
     bucket_bytes = bucket_size(question, layout, element_bytes)
-    ahead = {}
-    if bucket_bytes and question.prefetches and question.options.mode == "train" and layout.zero:
-        ahead = gather_ahead(network, question.options, both, apart, bucket_bytes)
+    ahead = gather_ahead(outline, apart, bucket_bytes)
     any_sums = any(among.whole is not None for among in both)
     complete = ready_after([same[0] for same in passes], network) if any_sums else [()] * len(passes)
     ready, of_experts = (
@@ -165,20 +163,22 @@ def write_data_parallel(outline: StepOutline, *, copies: bool) -> None:
     trained = network.trained_count
     experts = sum(p.elements for p in network.parameters if p.trained and p.name in apart)
     crew.update(sums_end[-1:], last, layout.kept_share(trained, experts) if layout.zero else 1.0, sums=any_sums)
-    if ahead or not layout.zero:
-        return
     updated, size = crew.last, parameter_bytes(question.options.precision)
     for among, elements in zip(both, (trained - experts, experts), strict=False):
-        if elements:
+        if elements and layout.zero and not ahead:
             among.gather(elements * size, updated, last)
 
 
-def gather_ahead(
-    network: Network, options: StepOptions, both: Sequence[Sums], apart: frozenset[str], bucket_bytes: float
-) -> dict[str, tuple[int, ...]]:
-    """Add the all-gathers of parameters, in buckets in order of use; return the activities each layer waits for."""
-    size = parameter_bytes(options.precision)
+def gather_ahead(outline: StepOutline, apart: frozenset[str], bucket_bytes: float) -> dict[str, tuple[int, ...]]:
+    """Add the all-gathers of parameters, in buckets in order of use, if they are prefetched (*apart*: experts).
+
+    Return the activities that each layer waits for.
+    """
     found: dict[str, tuple[int, ...]] = {}
+    network, both, options = outline.network, outline.both, outline.question.options
+    if not (bucket_bytes and outline.question.prefetches and options.mode == "train" and outline.layout.zero):
+        return found
+    size = parameter_bytes(options.precision)
     waiting: list[str] = []
     seen: set[str] = set()
     filled = [0, 0]  # bytes of shared parameters, and of experts

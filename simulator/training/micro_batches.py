@@ -34,7 +34,6 @@ class Batches:
     period_s: Mapping[str, float] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[int]:
-        """Iterate over the numbers of the micro-batches that are written out."""
         if not self.period_s:
             return iter(range(self.count))
         return iter((*range(self.explicit), self.count - 1))
@@ -150,7 +149,6 @@ def _with(issue: Launch, work: DeviceWork) -> Launch:
 
 
 def _is_sent(issue: Launch) -> bool:
-    """Return whether *issue* is an exchange of experts."""
     return issue.sent is not None and issue.sent.axis == "ep"
 
 

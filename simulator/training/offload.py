@@ -49,7 +49,6 @@ from simulator.devices.dispatch import dispatch_time
 from simulator.devices.optimizer import optimizer_kernels, state_copies, tensor_passes
 from simulator.devices.predict import Device, kernel_cost
 from simulator.errors import InputError, refused
-from simulator.network.machine import Machine, Node
 from simulator.network.route import Route
 from simulator.network.routing import Router
 from simulator.places import Places
@@ -182,7 +181,16 @@ class OffloadWriter:
         }
         self._cpus = Counter(cpu for _, cpu in ends)
         self._flows: dict[tuple[str, float, int], tuple[Flow, ...]] = {}  # blocks repeat
-        self._disks = _disks_of(machine, ranks[0]) if self.scheme.on_disks else []
+        self._disks = [  # of the machine of a rank, with their bandwidths, reading and writing
+            (node, part.read_bandwidth, part.write_bandwidth)
+            for node in (machine.nodes_of(machine.locate(ranks[0])[1]) if self.scheme.on_disks else ())
+            if isinstance(part := node.part, StoragePart) and part.read_bandwidth and part.write_bandwidth
+        ]
+        if self.scheme.on_disks and not self._disks:
+            raise InputError(
+                f"{mention('offload_to', 'nvme')}: {machine.name} has no disk with bandwidths; devices needs for "
+                "example ssd0: {part: nvme-gen4} with a link to a CPU"
+            )
         self._written: list[int] = []  # the last gradients
 
     def checked(self, device: Device, tensors: int, elements: int, of: int, shards: int) -> Launch:
@@ -306,21 +314,6 @@ class OffloadWriter:
         return self._added(ON_CPU, works, n_bytes, after, number, nodes[next(iter(self._cpus))].name)
 
 
-def _disks_of(machine: Machine, rank: int) -> list[tuple[Node, float, float]]:
-    """Return the disks of the machine of *rank* with their bandwidths, reading and writing; raises InputError."""
-    found = [
-        (node, part.read_bandwidth, part.write_bandwidth)
-        for node in machine.nodes_of(machine.locate(rank)[1])
-        if isinstance(part := node.part, StoragePart) and part.read_bandwidth and part.write_bandwidth
-    ]
-    if not found:
-        raise InputError(
-            f"{mention('offload_to', 'nvme')}: {machine.name} has no disk with bandwidths; devices needs for example "
-            "ssd0: {part: nvme-gen4} with a link to a CPU"
-        )
-    return found
-
-
 def write_offloaded(outline: StepOutline, offload: OffloadWriter, *, copies: bool) -> None:
     """Add the step of *outline*, whose parameters are whole on each GPU, to its builder.
 
@@ -332,9 +325,7 @@ def write_offloaded(outline: StepOutline, offload: OffloadWriter, *, copies: boo
     apart = expert_parameters(network) if len(both) > 1 else frozenset()
     element_bytes = gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
     bucket_bytes = bucket_size(question, layout, element_bytes)
-    ahead = {}
-    if bucket_bytes and question.prefetches and layout.zero:
-        ahead = gather_ahead(network, question.options, both, apart, bucket_bytes)
+    ahead = gather_ahead(outline, apart, bucket_bytes)
     complete = ready_after([same[0] for same in passes], network)
     full: dict[int, list[tuple[Sums, GradientBucket]]] = {}  # by issue: those that it fills
     for among, of_experts in zip(both, (False, True), strict=False):
@@ -364,8 +355,6 @@ def write_offloaded(outline: StepOutline, offload: OffloadWriter, *, copies: boo
                     summed = crew.issue(checks, after=summed, micro_batch=number)
                 ends += offload.gradients(*part, summed, number, ends=number == last)
     updated = offload.update(trained * layout.kept_share(trained, experts), [*crew.last, *ends], last)
-    if ahead or not layout.zero:
-        return
     for among, count in zip(both, (trained - experts, experts), strict=False):
-        if count:
+        if count and layout.zero and not ahead:
             among.gather(count * offload.scheme.stored_bytes, updated, last)

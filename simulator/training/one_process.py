@@ -128,7 +128,6 @@ def _fed(crew: RankRoles, router: Router, network: Network, builder: PlanBuilder
 def _copied(
     builder: PlanBuilder, router: Router, src: Role, dst: Role, size: float, after: Sequence[int], label: str = "copy"
 ) -> int:
-    """Add a copy from one GPU to another, issued by the host; return its activity."""
     issued_s = dispatch_time(src.place.device, Copy(1), "fwd")
     issued = builder.work(label, src.place.host, issued_s, stream=HOST)
     flow, about = Flow(router.route(src.node, dst.node), size), CollectiveLabel("send-recv", size, 0)

@@ -216,7 +216,6 @@ class _Pipeline:
         return max(1, min(_MOST_PIECES, int(elements // least_elements(self.layout))))
 
     def _gather(self, stage: int, chunks: Sequence[Chunk], each_bytes: float, after: Sequence[int]) -> list[int]:
-        """Add the all-gathers of *chunks*, with *each_bytes* per element; return their activities."""
         found = []
         for experts in (False, True):
             shards = self.placement.shard_groups(stage, experts=experts)
@@ -313,7 +312,6 @@ class _Pipeline:
 
 
 def _blocks(order: Sequence[Pass]) -> list[list[Pass]]:
-    """Return *order* with joined passes together."""
     found: list[list[Pass]] = []
     for each in order:
         if each.joined and found:

@@ -166,7 +166,6 @@ def _draft(shared: SharedStep, roles: Sequence[Role], batches: Batches) -> tuple
 
 
 def _plan_process(shared: SharedStep, roles: Sequence[Role]) -> Plan:
-    """Return the plan of one process that feeds all GPUs of *shared*; raises Unsuitable."""
     from simulator.training.one_process import write_data_parallel_module, write_process
 
     builder, question, placement = PlanBuilder(), shared.question, shared.placement

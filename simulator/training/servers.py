@@ -105,8 +105,6 @@ def plan_servers(
 
 @dataclass(slots=True)
 class _State:
-    """The activities of a team on which the next ones depend."""
-
     workers: list[Worker]
     keys: list[list[Key]]  # by worker
     ends: list[list[int]]  # by worker: the end of each issue in the last step
@@ -182,7 +180,6 @@ class _Writer:
                 ]
 
     def push(self, number: int, step: int) -> None:
-        """Add the transfer of each key from the GPUs to the servers."""
         team, state = self.teams[number], self.states[number]
         for k, key in enumerate(self.keys):
             after = [
@@ -236,7 +233,6 @@ class _Writer:
         return ends
 
     def pull(self, number: int, step: int) -> None:
-        """Add the transfer of each key from the servers back to the GPUs."""
         state, late = self.states[number], self.question.staleness
         state.here = []
         for k, key in enumerate(self.keys):
@@ -252,7 +248,6 @@ class _Writer:
     # -- their parts ---------------------------------------------------------------
 
     def named(self, about: ServerLabel) -> dict[str, Any]:
-        """Return the label, stream, place and description of an activity of a team."""
         cpu = self.machine.nodes[self.teams[about.team].cpus[0]].name
         return {
             "label": f"{about.stage} {self.keys[about.key].layer}" if about.key >= 0 else about.stage,
