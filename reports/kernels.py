@@ -16,8 +16,7 @@ from simulator.results.training import TrainingResult
 from simulator.step.launch import Launch
 from simulator.step.memory import MemoryNeed
 from simulator.topology.parts import CpuPart, GpuPart
-from simulator.training.exchange import STREAM, CollectiveLabel
-from simulator.training.worker import ChunkRun, LaunchLabel
+from simulator.training.worker import STREAM, ChunkRun, CollectiveLabel, LaunchLabel
 from simulator.units import format_duration, format_size
 from simulator.workload.kernels import without_library
 from simulator.workload.network import in_any_block

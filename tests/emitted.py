@@ -21,7 +21,7 @@ from simulator.errors import InputError
 from simulator.launch.emit.emitted import EMITTERS, Emitter
 from simulator.launch.emit.parts import Emission, all_sizes
 from simulator.questions.step import StepQuestion
-from simulator.training.exchange import bucket_size
+from simulator.training.data_parallel import bucket_size
 
 SESSION = Session()
 MACHINE, NODES = "dgx-h100", 2

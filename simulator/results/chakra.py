@@ -16,8 +16,7 @@ from simulator.errors import InputError
 from simulator.plan.plan import Activity
 from simulator.programs.chakra import MOST_NODES, ChakraNode, Kind, written_rank
 from simulator.records import replace
-from simulator.training.exchange import ON_CPU, TO_CPU, TO_GPU, CollectiveLabel, HostLabel
-from simulator.training.worker import LaunchLabel
+from simulator.training.worker import ON_CPU, TO_CPU, TO_GPU, CollectiveLabel, HostLabel, LaunchLabel
 
 _STAGES: Mapping[str, Kind] = {TO_CPU: "store", ON_CPU: "host", TO_GPU: "load"}
 

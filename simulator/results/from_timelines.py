@@ -19,11 +19,10 @@ from simulator.results.training import TrainingResult
 from simulator.results.training_run import DeviceMemory
 from simulator.step.memory import MemoryNeed
 from simulator.sums import sums_by_key
-from simulator.training.exchange import STREAM, CollectiveLabel
 from simulator.training.plan import SharedStep
 from simulator.training.roles import MOST_ROLES, Role, slowest_of
 from simulator.training.schedules import passing_each
-from simulator.training.worker import ChunkRun
+from simulator.training.worker import STREAM, ChunkRun, CollectiveLabel
 
 if TYPE_CHECKING:
     from simulator.step.launch import LayerCollective

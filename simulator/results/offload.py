@@ -16,9 +16,8 @@ from simulator.records import dataclass
 from simulator.results.ran import run_counts
 from simulator.step.memory import held_in
 from simulator.topology.parts import CpuPart
-from simulator.training.exchange import FROM_DISK, ON_CPU, STREAM, TO_CPU, TO_DISK, TO_GPU, HostLabel
 from simulator.training.offload import scheme_of
-from simulator.training.worker import SkippedMicroBatches
+from simulator.training.worker import FROM_DISK, ON_CPU, STREAM, TO_CPU, TO_DISK, TO_GPU, HostLabel, SkippedMicroBatches
 from simulator.workload.network import Network
 
 _Spans = list[tuple[float, float]]  # in order, apart

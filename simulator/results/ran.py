@@ -20,8 +20,7 @@ from simulator.plan.plan import Activity, Work
 from simulator.records import dataclass, field, replace
 from simulator.step.launch import Launch, Part
 from simulator.sums import sums_by_key
-from simulator.training.exchange import ON_CPU, STREAM, HostLabel
-from simulator.training.worker import ChunkRun, LaunchLabel, SkippedMicroBatches
+from simulator.training.worker import ON_CPU, STREAM, ChunkRun, HostLabel, LaunchLabel, SkippedMicroBatches
 from simulator.workload.kernels import without_library
 from simulator.workload.precision import Precision
 

@@ -21,7 +21,7 @@ from simulator.results.changed import is_changed
 from simulator.results.confidence import OF_A_BOUND, Confidence, confidence_of, exchange_facts, main_format, steps_alike
 from simulator.results.training_run import TrainingRun
 from simulator.step.memory import MemoryNeed
-from simulator.training.exchange import STREAM
+from simulator.training.worker import STREAM
 from simulator.units import format_size
 from simulator.workload.kernels import without_library
 from simulator.workload.network import Family

@@ -24,8 +24,7 @@ from simulator.results.training_run import NOT_TRIED, Alternative, TrainingRun
 from simulator.step.memory import parameter_gradient_bytes
 from simulator.step.precision import updated_bytes
 from simulator.sums import sums_by_key
-from simulator.training.exchange import STREAM
-from simulator.training.worker import AUTOGRAD, HOST
+from simulator.training.worker import AUTOGRAD, HOST, STREAM
 from simulator.units import format_duration, format_size
 from simulator.workload.operators import CLASSES
 

@@ -26,9 +26,8 @@ from simulator.results.ran import critical_path
 from simulator.results.result import Result
 from simulator.step.launch import Launch
 from simulator.topology.parts import GpuPart
-from simulator.training.exchange import STREAM, CollectiveLabel
 from simulator.training.servers import ARRIVES
-from simulator.training.worker import ChunkRun, LaunchLabel, SkippedMicroBatches
+from simulator.training.worker import STREAM, ChunkRun, CollectiveLabel, LaunchLabel, SkippedMicroBatches
 from simulator.workload.kernels import without_library
 
 MAX_ROUNDS = 64  # rounds of one transfer that are drawn separately

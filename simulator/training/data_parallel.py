@@ -4,26 +4,33 @@ As in PyTorch's DistributedDataParallel (Li et al., "PyTorch Distributed", VLDB 
 buckets as they become ready, and each bucket is exchanged while the backward pass continues; the update waits for the
 last one.  Without buckets, all gradients are exchanged together after the backward pass.  With several micro-batches,
 the last one exchanges the accumulated gradients.
+
+DistributedDataParallel divides each gradient by the number of ranks as it copies it into its bucket, and copies the
+sums back into the gradients before the update (Reducer; Horovod's fusion buffer does the same).  Both copies are made
+in C++, without autograd.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
+from simulator.devices.dispatch import bucket_copy_time
+from simulator.devices.predict import Device
 from simulator.plan.plan import PlanBuilder
 from simulator.questions.layout import Layout
 from simulator.questions.options import StepOptions
-from simulator.questions.step import StepQuestion
+from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.records import dataclass
-from simulator.step.issue import gradient_work
+from simulator.step.issue import gradient_work, work_of
 from simulator.step.launch import Launch
 from simulator.step.precision import parameter_bytes
-from simulator.training.exchange import GroupExchange, bucket_size, copy_in, copy_out
 from simulator.training.micro_batches import Batches, put_off, turns_of
-from simulator.training.worker import RankRoles
+from simulator.training.worker import GroupExchange, RankRoles
 from simulator.workload.backward import backward_steps
+from simulator.workload.kernels import Streaming
 from simulator.workload.network import Network, Parameter
 from simulator.workload.precision import ELEMENT_BYTES
 from simulator.workload.split.experts import expert_parameters
@@ -231,3 +238,39 @@ def buckets_of(ready: Sequence[tuple[int, ...]], most: float) -> list[GradientBu
     if filled:
         found.append(GradientBucket(tuple(filled), len(ready) - 1))
     return found
+
+
+# Megatron-core's (bucket_size of its DistributedDataParallelConfig): larger with many ranks, so that the chunk of each
+# rank does not become too small.
+_LEAST_ELEMENTS, _ELEMENTS_A_RANK = 40_000_000, 1_000_000
+
+
+def least_elements(layout: Layout) -> int:
+    """Return the elements of one of Megatron-core's buckets."""
+    return max(_LEAST_ELEMENTS, _ELEMENTS_A_RANK * (layout.dp or 1) * layout.cp)
+
+
+def bucket_size(question: StepQuestion, layout: Layout, element_bytes: int) -> float:
+    """Return the bytes of a bucket: *question*'s, or Megatron-core's if it runs with the default bucket size."""
+    if question.options.framework != "megatron" or question.bucket_bytes != BUCKET_BYTES:
+        return question.bucket_bytes
+    return float(least_elements(layout) * element_bytes)
+
+
+def copy_in(device: Device, layer: str, elements: tuple[int, ...], element_bytes: int) -> Launch:
+    """Return the copies of *layer*'s gradients, with *elements* each, into a bucket."""
+    return _copies(f"{layer} (into bucket)", device, layer, "mul_scalar", elements, element_bytes)
+
+
+def copy_out(device: Device, elements: tuple[int, ...], element_bytes: int) -> Launch:
+    """Return the copies of a bucket's sums into gradients with *elements* each."""
+    return _copies("out of bucket", device, "", "copy", elements, element_bytes)
+
+
+@lru_cache(maxsize=1024)
+def _copies(
+    name: str, device: Device, layer: str, function: str, elements: tuple[int, ...], element_bytes: int
+) -> Launch:
+    kernels = [Streaming(function, n, n * element_bytes, n * element_bytes) for n in elements]
+    host_s = len(elements) * bucket_copy_time(device)
+    return Launch(name, "backward", host_s, work_of(device, kernels), layer=layer)

@@ -65,12 +65,14 @@ from simulator.training.data_parallel import (
     StepOutline,
     Sums,
     awaited,
+    bucket_size,
     buckets_of,
+    copy_in,
     gather_ahead,
     gradient_bytes,
     ready_after,
 )
-from simulator.training.exchange import FROM_DISK, ON_CPU, TO_CPU, TO_DISK, TO_GPU, HostLabel, bucket_size, copy_in
+from simulator.training.worker import FROM_DISK, ON_CPU, TO_CPU, TO_DISK, TO_GPU, HostLabel
 from simulator.workload.kernels import Streaming
 from simulator.workload.operators import Copy
 from simulator.workload.precision import ELEMENT_BYTES

@@ -25,9 +25,17 @@ from simulator.questions.options import StepOptions
 from simulator.step.issue import work_of
 from simulator.step.launch import Launch
 from simulator.training.data_parallel import gradient_bytes, ready_after
-from simulator.training.exchange import STREAM, CollectiveLabel, GroupExchange
 from simulator.training.roles import Role
-from simulator.training.worker import AUTOGRAD, HOST, RankRoles, Worker, equivalent
+from simulator.training.worker import (
+    AUTOGRAD,
+    HOST,
+    STREAM,
+    CollectiveLabel,
+    GroupExchange,
+    RankRoles,
+    Worker,
+    equivalent,
+)
 from simulator.workload.kernels import Streaming
 from simulator.workload.network import Network
 from simulator.workload.operators import Copy, CrossEntropy

@@ -17,13 +17,12 @@ from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, field
 from simulator.step.launch import Launch, Part
 from simulator.step.precision import parameter_bytes
-from simulator.training.data_parallel import gradient_bytes
-from simulator.training.exchange import STREAM, CollectiveLabel, least_elements
+from simulator.training.data_parallel import gradient_bytes, least_elements
 from simulator.training.placement import Placement
 from simulator.training.plan import SharedStep, crew_of, layer_exchanges
 from simulator.training.roles import Role, loaded
 from simulator.training.schedules import Pass, Position, chunks_of, next_places, order_of, schedule_of
-from simulator.training.worker import ChunkRun
+from simulator.training.worker import STREAM, ChunkRun, CollectiveLabel
 from simulator.workload import Collective
 from simulator.workload.network import Network
 

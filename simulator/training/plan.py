@@ -20,11 +20,10 @@ from simulator.records import dataclass, fields
 from simulator.spelling import mention
 from simulator.training import divided
 from simulator.training.data_parallel import StepOutline, Sums, write_data_parallel
-from simulator.training.exchange import GroupExchange, OpenExchange, parts_of
 from simulator.training.micro_batches import Batches
 from simulator.training.placement import Placement
 from simulator.training.roles import Role, loaded, slowest_of
-from simulator.training.worker import HOST, RankRoles, Worker
+from simulator.training.worker import HOST, GroupExchange, OpenExchange, RankRoles, Worker, parts_of
 from simulator.workload.network import Network
 
 PROGRAM = "program"

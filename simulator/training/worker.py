@@ -1,25 +1,133 @@
-"""One rank in a plan: its host issues, and its device runs, each in order; and the workers of a step together.
+"""Ranks in a plan: their exchanges, and their work, which hosts issue and devices run, each in order.
 
-An exchange within a layer is added once for all workers.
+A stream of exchanges runs collectives over the same groups, one after the other.  An exchange within a layer is added
+once for all workers.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from simulator.collectives.communicator import ConcurrentGroups, Strategy
 from simulator.devices.dispatch import graph_launch_time
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.memory import achieved_bandwidth
 from simulator.network.machine import Machine
 from simulator.places import Place
-from simulator.plan.plan import PlanBuilder, Resource
-from simulator.records import dataclass, replace
+from simulator.plan.plan import Fragment, PlanBuilder, Resource
+from simulator.records import dataclass, field, replace
 from simulator.step.launch import NOTHING, DeviceWork, Launch, Part
-from simulator.training.exchange import GroupExchange
 from simulator.training.roles import Role
+from simulator.workload import Collective
 from simulator.workload.network import block_name
+
+STREAM = "communication"
+TO_CPU, ON_CPU, TO_GPU = "copies to the CPU", "update on the CPU", "copies to the GPU"
+FROM_DISK, TO_DISK = "reads from disks", "writes to disks"
+"""Streams between GPUs and the CPUs of hosts that update (:mod:`simulator.training.offload`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveLabel:
+    """Label of an activity on such a stream: a collective, its size in bytes, and its micro-batch.
+
+    ``of_tied``: it sums gradients of parameters that two pipeline stages hold, as of a tied embedding.  ``among``: the
+    groups that run it at once.
+    """
+
+    op: Collective
+    size_bytes: float
+    micro_batch: int
+    of_tied: bool = False
+    among: Sequence[ConcurrentGroups] = field(default=(), compare=False, repr=False)
+
+
+class HostLabel(NamedTuple):
+    """Label of an activity between GPUs and CPUs: its stage, which is its stream, and bytes, of a rank."""
+
+    stage: str
+    size_bytes: float
+    micro_batch: int
+
+
+class OpenExchange(NamedTuple):
+    """A collective of a plan whose strategy is still open: its activity, which has no parts yet, and what it does."""
+
+    activity: int
+    bundles: tuple[ConcurrentGroups, ...]
+    op: Collective
+    size_bytes: float
+
+
+def parts_of(
+    exchanges: Iterable[OpenExchange], strategy: Strategy, loads_on: Mapping[int, float]
+) -> dict[int, tuple[Fragment, ...]]:
+    """Return the parts of *exchanges* by activity, if *strategy* runs them and they load *loads_on*.
+
+    Raises Unsuitable if it does not fit.
+    """
+    made: dict[tuple[object, ...], tuple[Fragment, ...]] = {}  # blocks repeat
+    for _, bundles, op, size_bytes in sorted(exchanges, key=lambda each: each.activity):
+        if (key := (id(bundles), op, size_bytes)) not in made:
+            parts = [bundle.collective(op, float(size_bytes), strategy, loads_on=loads_on) for bundle in bundles]
+            made[key] = tuple(parts)
+    return {each.activity: made[id(each.bundles), each.op, each.size_bytes] for each in exchanges}
+
+
+class GroupExchange:
+    """Adds collectives over all groups of *bundles* at once to *stream* of a plan; they load the GPUs *loads_on*.
+
+    While their *strategy* is open, it is a list, to which they are added, and their activities have no parts.
+    *once*: of equal copies, only one is sent to each machine.
+    """
+
+    def __init__(
+        self,
+        builder: PlanBuilder,
+        bundles: Sequence[ConcurrentGroups],
+        strategy: Strategy | list[OpenExchange],
+        loads_on: Mapping[int, float] | None = None,
+        *,
+        stream: str = STREAM,
+        once: bool = False,
+    ) -> None:
+        self.builder, self.n_ranks, self._bundles = builder, bundles[0].n_ranks, tuple(bundles)
+        self._strategy, self._loads_on, self._stream = strategy, loads_on, stream
+        self._made: dict[tuple[Collective, float], list[Fragment]] = {}  # blocks repeat
+        groups = [group for bundle in bundles for group in bundle.groups] if once else []
+        counts = (len({group.machine.locate(rank)[1] for rank in group.ranks}) for group in groups)
+        self._machines = max(counts, default=1)
+
+    def sent_share(self, copies: int) -> float:
+        """Return the share of bytes to send if *copies* copies of each token go to random ranks.
+
+        On average, n (1 - (1 - 1/n) ** copies) of n machines get at least one copy, and one is sent to each.  On a
+        single machine, every copy is sent.  Of groups over unequal numbers of machines, the most machines count:
+        their exchange crosses the network most often.
+        """
+        n = self._machines
+        return 1.0 if n == 1 else n * (1.0 - (1.0 - 1.0 / n) ** copies) / copies
+
+    def __call__(self, op: Collective, size_bytes: float, after: Sequence[int], micro_batch: int = 0) -> int:
+        """Add *op* of *size_bytes* after *after*; return its activity.  Raises Unsuitable."""
+        about = CollectiveLabel(op, size_bytes, micro_batch, among=self._bundles)
+        if isinstance(self._strategy, list):
+            number = self.builder.add(op, (), stream=self._stream, after=after, about=about)
+            self._strategy.append(OpenExchange(number, self._bundles, op, size_bytes))
+            return number
+        if (op, size_bytes) not in self._made:
+            how, loads_on = self._strategy, self._loads_on
+            fragments: list[Fragment] = [
+                each.collective(op, float(size_bytes), how, loads_on=loads_on) for each in self._bundles
+            ]
+            self._made[op, size_bytes] = fragments
+        return self.builder.add(op, self._made[op, size_bytes], stream=self._stream, after=after, about=about)
+
+
+# -- workers ---------------------------------------------------------------------------
+
 
 HOST = "host"  # the stream of a host, or the end of its name
 AUTOGRAD = "autograd"  # likewise, of the thread that issues the backward pass of a device for one process

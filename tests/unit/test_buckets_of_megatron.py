@@ -11,7 +11,7 @@ from simulator.questions.layout import parse_layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.questions.where import Where
-from simulator.training.exchange import bucket_size, least_elements
+from simulator.training.data_parallel import bucket_size, least_elements
 from simulator.workload.zoo.registry import build_network
 from tests.asked import step_on
 

@@ -21,9 +21,8 @@ from simulator.questions.step import Offload, StepQuestion
 from simulator.questions.where import Where
 from simulator.results.offload import OffloadRun
 from simulator.results.training import TrainingResult
-from simulator.training.exchange import ON_CPU, TO_CPU, TO_GPU
 from simulator.training.offload import scheme_of
-from simulator.training.worker import LaunchLabel
+from simulator.training.worker import ON_CPU, TO_CPU, TO_GPU, LaunchLabel
 from simulator.workload.kernels import Streaming
 from simulator.workload.network import unit_elements
 from simulator.workload.operators import Copy

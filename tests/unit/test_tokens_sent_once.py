@@ -14,7 +14,7 @@ from simulator.plan.plan import PlanBuilder
 from simulator.questions.layout import parse_layout
 from simulator.questions.options import StepOptions
 from simulator.questions.where import Where
-from simulator.training.exchange import GroupExchange
+from simulator.training.worker import GroupExchange
 from simulator.workload.operators import Exchange as Exchanged
 from simulator.workload.split.experts import expert_split
 from simulator.workload.zoo.registry import build_network

@@ -20,7 +20,7 @@ from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.questions.where import Where
 from simulator.results.training import TrainingResult
 from simulator.step.issue import launches_of
-from simulator.training.exchange import CollectiveLabel
+from simulator.training.worker import CollectiveLabel
 from simulator.workload.network import Network, block_name
 from simulator.workload.zoo.registry import build_network
 from tests.asked import alone_on, exchange_on, step_on

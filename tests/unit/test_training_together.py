@@ -20,7 +20,7 @@ from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.results.training import TrainingResult
-from simulator.training.exchange import copy_in, copy_out
+from simulator.training.data_parallel import copy_in, copy_out
 from simulator.training.roles import FleetCosts, slowest_of
 from simulator.workload.zoo.registry import build_network
 from tests.asked import alone_on, step_on
