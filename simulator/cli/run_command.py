@@ -33,6 +33,7 @@ from simulator.spelling import mention
 from simulator.units import format_duration, format_size
 
 _SHOWN_REMEDIES = 3
+_GPU_HOURS_A_FAILURE = 50_000  # 419 in 54 days of 16,384 H100: The Llama 3 Herd of Models (2024), section 3.3.4
 _WORDS = {"checkpoints": "stopped to write checkpoints", "repeated": "work lost since checkpoints"}
 
 
@@ -86,7 +87,7 @@ def run_lines(run: Run, style: Style) -> list[str]:
         ends = [end for each in run.band_s or () if (end := run.price_of(each)) is not None]
         facts.append(Fact("price", f"80 % band {ends[0].words()} to {ends[1].words()}" if ends else "", price.words()))
     if run.energy_J is not None:
-        facts.append(Fact("energy", "at most: all boards at TDP", energy_words(run.energy_J)))
+        facts.append(Fact("energy", "upper bound: every GPU at TDP", energy_words(run.energy_J)))
     counts = "" if question.fails else ", without failures"
     facts.append(Fact("goodput", f"of the time trains{counts}", percent(cycle.goodput)))
     each_gpu = "per GPU: " if result.device_count > 1 else ""
@@ -134,7 +135,8 @@ def _verdict(run: Run) -> str:
 
 def _next(run: Run) -> str:
     if not run.question.fails:
-        return "--mtbf 3h, for example, to count failures, checkpoints and restarts"
+        hours = max(1, round(_GPU_HOURS_A_FAILURE / run.result.device_count))
+        return f"--mtbf {hours}h, usual for so many GPUs, to count failures, checkpoints and restarts"
     stops = run.cycle.shares["checkpoints"]
     if run.every_steps and not run.question.asynchronous and stops > 0.0:
         return f"--async-checkpoints, to train on while they are written ({percent(stops)} of the time)"

@@ -161,7 +161,7 @@ def _verdict(curve: Curve) -> str:
     if knee is None:
         rate = f"{rate_words(last.throughput)} {sample}/s"
         kept = f"at efficiency {percent(curve.efficiency[-1])}, {rate}; bound by {limit_words(last)}"
-        return f"scales to {last.device_count:,} GPUs, the most tried, {kept}"
+        return f"scales to {last.device_count:,} GPUs, the most simulated, {kept}"
     at = next(i for i, result in enumerate(results) if result.device_count == knee.after)
     then, now = results[at - 1 : at + 1]
     rates = f"{rate_words(now.throughput)} against {rate_words(then.throughput)} {sample}/s"
@@ -170,7 +170,7 @@ def _verdict(curve: Curve) -> str:
     cause = f"communication{over} takes {100 * now.exposed_s / (now.step_time_s or 1.0):.0f} % of the step"
     why = cause if over and now.bound == "exchange" else knee.cause
     if now.throughput < then.throughput:
-        return f"badly: {_size(now)} are slower than {_size(then)}, {rates}, {efficiency}: {why}"
+        return f"poorly: {_size(now)} are slower than {_size(then)}, {rates}, {efficiency}: {why}"
     before = f" from {_size(then)} to {_size(now)}"
     return f"scales less well{before}: {rates}, {efficiency} after {percent(curve.efficiency[at - 1])}: {why}"
 

@@ -138,6 +138,10 @@ def _next(found: Sequence[TrainingResult], written: CommandOptions, style: Style
         return []
     if len(machines) == 1 and written.parallel:
         alone = replace(alone, parallel=(first.question.layout.words,))
+    if len(machines) > 1:  # one owns what is slower
+        last = found[-1]
+        command = shell_command(replace(alone, topology=last.question.where.topology, what_if=True))
+        return next_lines(f"which links or options would make {last.machine} faster", style, command)
     command = shell_command(replace(alone, what_if=True))
     return next_lines(f"use {name_among(first, found)}; which links or options would make it faster", style, command)
 

@@ -276,8 +276,12 @@ def sweep_lines(over: Sequence[str], rows: Sequence[Row], style: Style) -> list[
         lines += ["", *style.wrap(f"none fits into the memory of its devices; {needs}", "red")]
     lines += _refused_lines(over, rows, style)
     if ranked:
-        words = f"use {_place(over, ranked[0])}; which options would make it faster still"
-        lines += ["", *next_lines(words, style, ranked[0]["question"])]
+        first, alike = ranked[0], not any(_ratio(over, row, ranked[0]).is_clear for row in ranked)
+        if alike and len(ranked) > 2:
+            first = min(ranked, key=lambda row: float(row["memory_bytes"]))
+        saves = ", which needs least memory" * (first is not ranked[0])
+        words = f"use {_place(over, first)}{saves}; which options would make it faster still"
+        lines += ["", *next_lines(words, style, first["question"])]
     return lines
 
 
@@ -320,8 +324,8 @@ def _verdict(over: Sequence[str], rows: Sequence[Row], ranked: Sequence[Row]) ->
     alike_words = f"equal to {listed(alike)} within the model's error" if alike else ""
     if len(alike) == len(others) > 0:
         least = ratios[alike[-1]]
-        gain, errs = f"{100 * (least.value - 1):.1f} %", f"{100 * least.unsure:.0f} %"
-        told = [f"hardly a difference: {name} does at most {gain} more samples/s, and the model errs by up to {errs}"]
+        gain, error = f"{100 * (least.value - 1):.1f} %", f"the model's error of {100 * least.unsure:.0f} %"
+        told = [f"no clear difference: {name} does {gain} more samples/s, within {error}"]
     elif others:
         clear = [
             f"{times_words(r.value)} times those of {place} ({r.band})" for place, r in ratios.items() if r.is_clear
@@ -332,7 +336,7 @@ def _verdict(over: Sequence[str], rows: Sequence[Row], ranked: Sequence[Row]) ->
         told = [f"only {name} fits"]
     samples = {_samples(row) for row in ranked}
     if len(samples) > 1 and "batch" not in over:
-        told.append(f"the samples of a step differ: {min(samples):,} to {max(samples):,}")
+        told.append(f"effective batches differ: {min(samples):,} to {max(samples):,}")
     return "; ".join(told)
 
 

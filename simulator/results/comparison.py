@@ -52,7 +52,7 @@ class Ratio(NamedTuple):
         if self.value <= 1.0 + TIE:
             return "equal within 1 %"
         apart = f"{100 * (self.value - 1.0):.1f} % apart"
-        return f"equal within the model's error: {apart}, and it errs by up to {100 * self.unsure:.0f} %"
+        return f"equal within the model's error of {100 * self.unsure:.0f} %: {apart}"
 
 
 def ratio_of(slower: float, faster: float, errors: tuple[float | None, float | None]) -> Ratio:

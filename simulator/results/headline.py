@@ -18,6 +18,8 @@ from simulator.units import format_capacity, format_duration, format_size
 if TYPE_CHECKING:
     from simulator.results.input import InputRun
 
+MATTERS = 0.1  # of a step
+
 
 def answer_lines(result: TrainingRun) -> list[str]:
     """Return the answer in a few sentences, what is at stake first; of a step that does not fit, what it lacks.
@@ -26,7 +28,7 @@ def answer_lines(result: TrainingRun) -> list[str]:
     gain over one device, else the rate.
     """
     if not result.fits:
-        return [f"{trained_words(result)} does not fit: {lack}" for lack in lacks(result)]
+        return [f"{trained_words(result)} {unfit_words(result)}: {lack}" for lack in lacks(result)]
     if result.input is not None and result.input.is_slower:
         return [_input_words(result, result.input), *_fit_words(result)]
     need, fits = result.tightest.need, _fit_words(result)
@@ -73,15 +75,18 @@ def lacks(result: TrainingRun) -> Iterator[str]:
     for of, needs, has, missing in found:
         share = f" ({percent(missing / has)})" if missing < TIGHT * has else ""
         over = f"{format_size(missing, 3)}{share} more than {of} has, {format_capacity(has)}"
-        yield f"needs {format_size(needs, 3)}, {over}{_may_fit(result, need)}"
+        band = f" ({memory_band_words(result, need)})" * _may_fit(result, need)
+        yield f"needs {format_size(needs, 3)}{band}, {over}"
 
 
-def _may_fit(result: TrainingRun, need: MemoryNeed) -> str:
+def unfit_words(result: TrainingRun) -> str:
+    """Return that *result* does not fit; only that this is likely, where the low end of its band fits."""
+    return "likely does not fit" if _may_fit(result, result.tightest.need) else "does not fit"
+
+
+def _may_fit(result: TrainingRun, need: MemoryNeed) -> bool:
     band = None if need.fits else memory_band(result, need)
-    if band is None or band[0] > need.available_bytes:
-        return ""
-    low, high = (format_size(end, 3) for end in band)
-    return f"; it may fit ({BAND_HEAD} {low} to {high})"
+    return band is not None and band[0] <= need.available_bytes
 
 
 def _fit_words(result: TrainingRun) -> list[str]:
@@ -90,7 +95,9 @@ def _fit_words(result: TrainingRun) -> list[str]:
         return []
     each = f" per {'CPU' if result.step.on_host else 'GPU'}" if result.device_count > 1 else ""
     what = "" if result.device_count > 1 else f"{trained_words(result)} "
-    said = f"{what}fits: {format_size(need.total_bytes, 3)} of {format_capacity(need.available_bytes)}{each}"
+    unlike = len({device.need.total_bytes for device in result.memory}) > 1
+    most = "at most " * unlike
+    said = f"{what}fits: {most}{format_size(need.total_bytes, 3)} of {format_capacity(need.available_bytes)}{each}"
     if result.device_count == 1:
         return ["; ".join(filter(None, (said, memory_band_words(result, need))))]
     total = sum(device.count * device.need.total_bytes for device in result.memory)
@@ -114,7 +121,7 @@ def _achieved_words(result: TrainingRun) -> str:
         words += f"{each} ({BAND_HEAD} not measured)"
     else:
         words += each
-    return words if result.device_count > 1 else f"{words}, bound by {limit_words(result)}"
+    return f"expect {words}" if result.device_count > 1 else f"{words}, bound by {limit_words(result)}"
 
 
 def _communication_words(result: TrainingRun) -> str:
@@ -122,6 +129,9 @@ def _communication_words(result: TrainingRun) -> str:
     whole_s, of, exposed_s = result.step_time_s, [], result.exposed_s
     share = f"{percent(exposed_s / whole_s)} of the step ({format_duration(exposed_s, 3)} exposed)"
     cost = f"communication{over_words(result)} costs {share}"
+    if result.question.where.fabric is not None and over_words(result):
+        enough = exposed_s < MATTERS * whole_s
+        cost = f"{over_words(result)[6:]} {'is enough' if enough else 'holds the step up'}: communication costs {share}"
     if _gains(result):
         several = f"{result.device_count:,} {'devices' if result.step.on_host else 'GPUs'}"
         of.append(f"{several} do {result.device_count * result.scaling_efficiency:.3g} times the work of one")
@@ -143,8 +153,8 @@ def _input_words(result: TrainingRun, run: InputRun) -> str:
     workers = "decoders" if "decoders" in rates else "loaders" if "loaders" in rates else ""
     said = f"{INPUT_WORDS[run.bound]} limits training to {rates.pop(run.bound)}"
     if workers and workers in rates:
-        said += f": more workers do not help, as those there are could do {rates.pop(workers)}"
+        said += f": more workers do not help, the current ones can decode {rates.pop(workers)}"
     elif run.bound in ("decoders", "loaders", "readers"):
         said += ": more workers help"
     others = ", ".join(f"{INPUT_WORDS[name]} {rate}" for name, rate in [*rates.items()][:2])
-    return f"{said}; others could do more: {others}" if others else said
+    return f"{said}; the other stages are faster: {others}" if others else said

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from simulator.plan.plan import Plan
+from simulator.results.columns import percent
 from simulator.results.comparison import TIE, Ratio, ratio_of, times_words
 from simulator.results.result import Result, listed, name_among
 from simulator.units import format_duration, format_size
@@ -15,12 +16,11 @@ if TYPE_CHECKING:  # exchanges alone need no device models
     from simulator.results.training import TrainingResult
 
 Answer = TypeVar("Answer", Result, "TrainingResult")
-_MATTERS = 0.1  # of a step
 _SHOWN = 2  # of the slower ones
 _WAITS = {
     "slowest rank": "its slowest rank",
     "bubble": "other pipeline stages",
-    "host": "kernel launches of its CPU",
+    "host": "its CPU to launch kernels",
     "input": "its input",
 }
 _EQUAL = 1e-6  # relative; times that differ only by rounding
@@ -101,7 +101,7 @@ def _than(best: Answer, other: Answer, among: Sequence[Answer]) -> str:
     notes = [f"{whose} measured"] if unsure else [ratio.band] * bool(ratio.band)
     if not isinstance(best, Result) and not isinstance(other, Result) and best.step.part != other.step.part:
         paper = _peak(best) / (_peak(other) or 1.0)
-        notes.append(f"on paper {paper:.3g} times" if abs(paper - 1.0) > TIE else "on paper equal")
+        notes.append(f"{paper:.3g} times by peak FLOP/s" if abs(paper - 1.0) > TIE else "same peak FLOP/s")
     more = f" ({'; '.join(notes)})" if notes else ""
     return f"{times_words(ratio.value)} times as fast as {called}{more}"
 
@@ -112,13 +112,16 @@ def _peak(result: TrainingResult) -> float:
 
 def _lost_by(best: TrainingResult, other: TrainingResult) -> str:
     """Return what the slower *other* waits for, or what bounds it."""
-    from simulator.results.headline import over_words
+    from simulator.results.headline import MATTERS, over_words
+    from simulator.results.rates import rates_of
     from simulator.results.step_view import limit_words, waits_of
 
     waits = waits_of(other)
     name = max(waits, key=lambda each: waits[each], default="")
-    if waits.get(name, 0.0) < _MATTERS:
-        return f"is bound by {limit_words(other)}"
+    if waits.get(name, 0.0) < MATTERS:
+        mine, theirs = (f"MFU {percent(rates_of(each).mfu)}" for each in (best, other))
+        used = f" at {theirs} ({best.machine}: {mine})" * (best.step.part != other.step.part and mine != theirs)
+        return f"is bound by {limit_words(other)}{used}"
     waited = f"{format_duration(waits[name] * other.step_time_s, 3)} ({100 * waits[name]:.0f} %) of its step for"
     if name != "exposed":
         return f"waits {waited} {_WAITS[name]}"
@@ -126,11 +129,12 @@ def _lost_by(best: TrainingResult, other: TrainingResult) -> str:
     begin = "gathers the weights in each pass, and " if gathers else ""
     mine_s, theirs_s = ((1 - waits_of(each).get(name, 0.0)) * _s_a_sample(each) for each in (best, other))
     rest = Ratio(theirs_s / (mine_s or 1.0))
-    own = f" ({best.machine}: {format_duration(best.exposed_s, 3)}{over_words(best)})"
-    against = own * bool(best.machine != other.machine and best.exchanging_s)
-    besides = f"; without this it takes {times_words(rest.value)} times as long{_boards(best, other)}"
+    called = best.machine if best.machine != other.machine else name_among(best, (best, other))
+    own = f" ({called}: {format_duration(best.exposed_s, 3)}{over_words(best)})"
+    against = own * bool(best.exchanging_s)
+    besides = f"; even without communication it takes {times_words(rest.value)} times as long{_boards(best, other)}"
     return (
-        f"{begin}waits {waited} communication{over_words(other)}{against}{besides if rest.value > 1 + _MATTERS else ''}"
+        f"{begin}waits {waited} communication{over_words(other)}{against}{besides if rest.value > 1 + MATTERS else ''}"
     )
 
 
@@ -181,7 +185,7 @@ def _s_a_sample(result: Answer) -> float:
     return 1.0 / result.throughput if result.throughput > 0 else 0.0
 
 
-def _remedied(best: TrainingResult, other: TrainingResult) -> str:
+def _remedied(best: TrainingResult, other: TrainingResult, among: Sequence[TrainingResult]) -> str:
     """Return how long *other*, which does not fit, takes with the first change with which it does, against *best*."""
     change = next((each for each in other.remedies if each.step_time_s is not None), None)
     if change is None or change.step_time_s is None:
@@ -189,9 +193,10 @@ def _remedied(best: TrainingResult, other: TrainingResult) -> str:
     ratio = Ratio(change.step_time_s / other.samples / _s_a_sample(best), _ratio(best, other).error)
     if abs(ratio.value - 1.0) < _EQUAL:  # it is the best
         return ""
-    times = f"{ratio.value:.3g} times as long"
+    times = f"{ratio.value:.3g} times as long as {name_among(best, among)}"
     alike = "" if ratio.is_clear else ", equal within the model's error"
-    return f"\nwith {change.change} it fits and takes {format_duration(change.step_time_s)}, {times}{alike}"
+    takes = f"takes {format_duration(change.step_time_s)}, {times}{alike}"
+    return f"{name_among(other, among)} fits with {change.change} and {takes}"
 
 
 def _because(best: Result, other: Result, name: str, called: str) -> str:
@@ -220,7 +225,7 @@ def _because(best: Result, other: Result, name: str, called: str) -> str:
 
 def steps_verdict(results: Sequence[TrainingResult]) -> list[str]:
     """Return the fastest way to run a step and why, in a few sentences; machines are compared by throughput."""
-    from simulator.results.headline import lacks
+    from simulator.results.headline import lacks, unfit_words
 
     fitting = [result for result in results if result.fits]
     if not fitting:
@@ -230,7 +235,9 @@ def steps_verdict(results: Sequence[TrainingResult]) -> list[str]:
     noun = "" if not best.is_bound else "bound" if len({r.samples for r in ranked}) == 1 else "bound per sample"
     said = [_ranked(ranked, results, noun)]
     unfit = {name_among(each, results): each for each in results if not each.fits}
-    said += [f"{name} does not fit: {'; '.join(lacks(each))}{_remedied(best, each)}" for name, each in unfit.items()]
+    remedied = [words for each in unfit.values() if (words := _remedied(best, each, results))]
+    said = [*remedied, *said] if len(ranked) == 1 else [*said, *remedied]
+    said += [f"{name} {unfit_words(each)}: {'; '.join(lacks(each))}" for name, each in unfit.items()]
     if bare:
         named = listed([name_among(result, results) for result in bare])
         said.append(f"{named} would need {format_duration(bare[0].step_time_s)} with exchanges on the bare links alone")

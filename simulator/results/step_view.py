@@ -45,6 +45,7 @@ _LOST = {
     "input": "input",
 }
 _LOST_BY = {"exchange": "exposed", "fill": "bubble", "host": "host", "input": "input"}
+_BOUNDS = {lost: bound for bound, lost in _LOST_BY.items()}
 _OVER = {False: "over several devices", True: "whose network is divided among devices"}
 
 
@@ -56,7 +57,9 @@ def step_view(result: TrainingRun) -> Iterator[Fact]:
     if result.tokens:
         rate += f", {rate_words(result.throughput * result.tokens / result.samples)} tokens/s"
     rate += " in all" * (result.device_count > 1)
-    yield Fact("step", rate if result.fits else f"if it fitted: {rate}", format_duration(result.step_time_s), marks)
+    yield Fact(
+        "step", rate if result.fits else f"with enough memory: {rate}", format_duration(result.step_time_s), marks
+    )
     if not confidence.is_exact:
         yield Fact(BAND_HEAD, confidence.words, "")
     need, several = result.tightest.need, result.device_count > 1
@@ -70,7 +73,7 @@ def step_view(result: TrainingRun) -> Iterator[Fact]:
         format_size(need.total_bytes, 3),
         () if result.fits else marks,
     )
-    yield from rate_facts(result, confidence.band)
+    yield from rate_facts(result, confidence.band) if result.fits else ()
     if (price := result.price_per_million) is not None:
         yield Fact("price", f"for a million {step.sample}", price.words())
     if result.epoch_steps:
@@ -106,12 +109,7 @@ def _offload(run: OffloadRun | None) -> Iterator[Fact]:
 
 def _explained(result: TrainingRun) -> Iterator[Fact]:
     several = result.device_count > 1
-    limits_s, bound = result.step.limits_s, bound_words(result)
-    bound = bound.partition(":")[0] if several and result.bound != "input" else bound
-    path = sum(limits_s.values()) if several and result.bound in limits_s else 0.0
-    yield Fact(
-        "bound by", f"{bound}, {100 * limits_s[result.bound] / path:.0f} % of the critical path" if path else bound
-    )
+    yield Fact("bound by", limit_words(result) if several and result.bound != "input" else bound_words(result))
     yield Fact("achieved", _achieved(result), detail=several or result.tokens > 0)  # else MFU says it
     yield Fact("time goes to", largest_words(result))
     if (clock := result.clock) is not None:
@@ -199,12 +197,20 @@ def link_words(machine: Machine, use: LinkUse) -> str:
 
 
 def limit_words(result: TrainingRun) -> str:
-    """Return for a cell what bounds a step, and the largest part of its time lost besides."""
-    words, lost = bound_words(result).partition(":")[0], waits_of(result)
-    if (own := _LOST_BY.get(result.bound)) is not None:
-        return f"{words}, {100 * lost.get(own, 0.0):.0f} %"
+    """Return for a cell what bounds a step, and the largest part of its time lost besides.
+
+    Communication or a pipeline bounds a step that waits longer for it than it computes, else what limits its kernels.
+    """
+    shares, lost = time_shares(result), waits_of(result)
     name = max(lost, key=lambda each: lost[each], default="")
-    return f"{words}, {100 * lost[name]:.0f} % {name}" if lost.get(name, 0.0) >= _WORTH_SAYING else words
+    waits, computes = lost.get(name, 0.0), shares.get("computing", 0.0) / (result.step_time_s or 1.0)
+    if result.bound in ("input", "host"):
+        return f"{BOUND_WORDS[result.bound].partition(':')[0]}, {100 * lost.get(result.bound, 0.0):.0f} %"
+    if waits > computes and name in _BOUNDS:
+        return f"{BOUND_WORDS[_BOUNDS[name]]}, {100 * waits:.0f} %"
+    of_kernels = next((each for each in result.step.limits_s if each not in _LOST_BY), result.bound)
+    words = BOUND_WORDS[of_kernels].partition(":")[0]
+    return f"{words}, {100 * waits:.0f} % {name}" if waits >= _WORTH_SAYING else words
 
 
 def waits_of(result: TrainingRun) -> dict[str, float]:

@@ -74,7 +74,7 @@ def test_a_step_of_several_says_what_communication_costs(said) -> None:
 def test_the_slower_of_two_says_what_it_waits_for_and_each_row_its_bound(said) -> None:
     lines = said("--topology 8x-h100-pcie,dgx-h100 --workload gpt2-xl --batch 1 --parallel fsdp")
     text = " ".join(line.strip() for line in lines[:6])
-    band = r"\(80 % band [\d.]+ to [\d.]+; on paper 1\.31 times\)"
+    band = r"\(80 % band [\d.]+ to [\d.]+; 1\.31 times by peak FLOP/s\)"
     assert re.search(rf"dgx-h100 is faster, [\d.]+ times as fast as 8x-h100-pcie {band} 8x-h100-pcie waits ", text)
     assert re.search(r"waits .* \(\d+ %\) of its step for communication over PCIe", text)
     assert any("bound by" in line for line in lines if line.startswith("machine "))
@@ -104,3 +104,17 @@ def test_a_run_says_what_its_failures_cost(said) -> None:
         r"\S+ (days|h) on 8 GPUs \(80 % band .*\); checkpoints and failures cost .* \([\d.]+ %\); fits", text
     )
     assert "next: --async-checkpoints" in "".join(lines[-2:])
+
+
+def test_a_step_that_computes_longer_than_it_waits_is_bound_by_its_kernels(said) -> None:
+    lines = said("--topology 2x-h100-pcie --workload bert-large --batch 4 --precision amp-bf16")
+    bound = next(line for line in lines if line.startswith("bound by"))
+    assert re.search(r"memory bandwidth, 2\d % exposed$", bound)
+    assert any(re.search(r"time goes to +5\d\.\d % computing; 2\d", line) for line in lines)
+
+
+def test_the_network_that_is_asked_about_is_enough_or_not(said) -> None:
+    asked = "--topology dgx-h100 --nodes 2 --workload llama3-8b --batch 1 --parallel fsdp --recompute --fabric"
+    for rate, verdict in (("400Gbit/s", "is enough"), ("10Gbit/s", "holds the step up")):
+        text = " ".join(line.strip() for line in said(f"{asked} {rate}"))
+        assert re.search(rf"{rate[:-6]} Gbit/s Ethernet \(8 NICs per node\) {verdict}: communication costs ", text)

@@ -249,7 +249,9 @@ def test_a_run_without_failures_says_so(capsys: pytest.CaptureFixture[str]) -> N
     text = capsys.readouterr().out
     assert "1 token of" in text
     assert "  1 step, " in text
-    assert "next: --mtbf 3h, for example, to count failures, checkpoints and restarts" in " ".join(text.split())
+    assert "next: --mtbf 25000h, usual for so many GPUs, to count failures, checkpoints and restarts" in " ".join(
+        text.split()
+    )
     assert "\ntrust: band " in text
     assert run([*RUN.split(), "--tokens", "1B", "--mtbf", "3h", "--checkpoint-time", "5s", "-q"]) == 0
     assert "no failures" not in capsys.readouterr().out

@@ -248,7 +248,7 @@ def test_machines_are_ranked_in_one_table(capsys: Capsys) -> None:
     rows = table(out)
     assert [row[0] for row in rows] == ["dgx-h100", "dgx-a100-80gb", "p3.16xlarge"]
     assert rows[0][1] == "8 x h100-sxm5-80gb"
-    told = r"dgx-h100 is fastest, 1\.\d+ times as fast as dgx-a100-80gb \(80 % band .*; on paper [\d.]+ times\) "
+    told = r"dgx-h100 is fastest, 1\.\d+ times as fast as dgx-a100-80gb \(80 % band .*; [\d.]+ times by peak FLOP/s\) "
     assert re.search(told, verdict(out))
     found = document(capsys, *three)
     assert [each["topology"] for each in found["results"]] == ["dgx-h100", "dgx-a100-80gb", "p3.16xlarge"]
