@@ -37,7 +37,7 @@ from simulator.step.memory import held_in, need_of
 from simulator.step.precision import autocasts, casts, has_master, precision_of, scales, storage_of, updated_bytes
 from simulator.workload.backward import needs_gradient
 from simulator.workload.kernels import Gemm, Kernel, PassForm, Rowwise, Streaming
-from simulator.workload.network import Layer, Network, once, readers_of
+from simulator.workload.network import Layer, Network, readers_of
 from simulator.workload.operators import BatchNorm, Conv2d, Convolution, Copy, Linear, Operator, Phase
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
@@ -83,17 +83,6 @@ class Mix(NamedTuple):
     narrow_inputs: int = 0
     narrow_rows: bool = False
     strided: bool = False
-
-
-@once
-def _biases_of_readers(network: Network) -> frozenset[str]:
-    """Return the convolutions whose results only pointwise operators and reductions over rows read."""
-    return frozenset(
-        layer.name
-        for layer in network.layers
-        if isinstance(layer.operator, Conv2d) and layer.operator.bias
-        if (readers := readers_of(network).get(layer.output)) and all(each.operator.fuses for each in readers)
-    )
 
 
 def forgotten_share(device: Device, step_bytes: float) -> float:
@@ -149,7 +138,12 @@ class Lowering:
         self._wide = wide_tensors(network) if autocasts(options.precision) else (False,) * len(network.elements)
         self._turned = lays_out_channels_last(device, network, options)
         self._written = {layer.output for layer in network.layers}
-        self._bias_later = _biases_of_readers(network) if options.compiled else frozenset()
+        self._bias_later = {  # convolutions whose results only pointwise operators and reductions over rows read
+            layer.name
+            for layer in (network.layers if options.compiled else ())
+            if isinstance(layer.operator, Conv2d) and layer.operator.bias
+            if (readers := readers_of(network).get(layer.output)) and all(each.operator.fuses for each in readers)
+        }
         self._needed = needs_gradient(network)
         eager = not options.compiled and options.precision not in QUANTISED
         self._dynamic = eager and options.framework in PYTORCH and options.framework != "megatron"  # it has its own

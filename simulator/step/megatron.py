@@ -53,11 +53,6 @@ def own_tensors(layer: Layer) -> int:
     return len(layer.trained) * (operator.experts if isinstance(operator, GroupedLinear) else 1)
 
 
-def writes_into_buffer(layer: Layer, options: StepOptions) -> bool:
-    """Return whether the products of *layer* write their gradients into the buffer themselves."""
-    return options.accumulation == "product" and isinstance(layer.operator, Linear) and bool(block_name(layer.name))
-
-
 @once
 def shared_gradients(network: Network) -> int:
     """Return the elements of the gradients that nobody reads: one for each shape of a weight in blocks.

@@ -253,18 +253,12 @@ def expert_passes(network: Network, element: int, *, narrow: bool) -> Extras:
                 tokens = combine.rows // products[-1].outputs
             experts = max(products[0].experts, router.operator.output_elements // tokens)
             mixture = _Mixture(layers, products[0], products[-1], combine, experts, tokens)
-            found.update(_router(router, mixture))
+            one = _copy(tokens * experts, _WIDE, _WIDE)
+            for way, count in CHOOSING.items():
+                counts = COUNTING if mixture.exchange is not None and way == "forward" else 0
+                found[router.name, way] = ExpertExtras((one,) * count, calls=count - 1 + counts)
             found.update(_layers(mixture, element, narrow=narrow))
     return found
-
-
-def _router(router: Layer, m: _Mixture) -> Extras:
-    one = _copy(m.tokens * m.experts, _WIDE, _WIDE)
-    calls = {"forward": COUNTING if m.exchange is not None else 0, "backward": 0}
-    return {
-        (router.name, way): ExpertExtras((one,) * count, calls=count - 1 + calls[way])
-        for way, count in CHOOSING.items()
-    }
 
 
 def _layers(m: _Mixture, element: int, *, narrow: bool) -> Extras:
@@ -312,17 +306,13 @@ def _activation(m: _Mixture, element: int) -> tuple[ExpertExtras, ExpertExtras]:
     if not any(isinstance(x.operator, Elementwise) and x.operator.function == "clamp" for x in m.layers):
         return ExpertExtras((forward,)), ExpertExtras((backward,))
     clamp, joined = _copy(n, element, element, "clamp"), _copy(wide, element, element)
+    # PyTorch's ``clamp_backward``, of one bound and of two: a mask of bytes for each, both joined, and a choice.
+    mask, both = _copy(n, element, 1, "compare"), _copy(n, 2, 1, "compare")
+    choice = _copy(n, element + 1, element, "where")
     return (
         ExpertExtras((forward,), before=(clamp, clamp, joined), waits=True),
-        ExpertExtras((backward,), after=(*_clamped(n, element, 1), *_clamped(n, element, 2), joined)),
+        ExpertExtras((backward,), after=(mask, choice, mask, mask, both, choice, joined)),
     )
-
-
-def _clamped(n: int, element: int, bounds: int) -> tuple[Streaming, ...]:
-    """Return PyTorch's ``clamp_backward`` of *n* elements: a mask of bytes for each bound, joined, and a choice."""
-    masks = (_copy(n, element, 1, "compare"),) * bounds
-    both = (_copy(n, 2, 1, "compare"),) * (bounds - 1)
-    return (*masks, *both, _copy(n, element + 1, element, "where"))
 
 
 def _biased(n: int, rows: int, element: int) -> tuple[tuple[Streaming, ...], tuple[Streaming, ...]]:

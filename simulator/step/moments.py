@@ -19,12 +19,13 @@ from simulator.questions.options import StepOptions, of_tensors
 from simulator.records import dataclass, field
 from simulator.step.conversions import formats_of, quantised_layers
 from simulator.step.fusion import is_generated, run_groups, saved_by_partition
-from simulator.step.megatron import has_gradient_buffer, saved_by_megatron, steps_inside, writes_into_buffer
+from simulator.step.megatron import has_gradient_buffer, saved_by_megatron, steps_inside
 from simulator.step.precision import autocasts, casts, storage_of
 from simulator.step.recompute import Rerun, of_blocks, reruns_of
 from simulator.workload.activations import fed_bytes, saved_tensors
 from simulator.workload.backward import BackwardStep, backward_steps, needs_gradient, read_elements, storages
-from simulator.workload.network import Layer, Network, once
+from simulator.workload.network import Layer, Network, block_name, once
+from simulator.workload.operators import Linear
 from simulator.workload.precision import ELEMENT_BYTES
 
 Use = Literal["saved", "casts", "working", "graded"]
@@ -327,7 +328,8 @@ class _Backward:
     def _graded_by(self, layer: Layer) -> int:
         """Add the gradients of the parameters of *layer*; return the bytes of those that are added to others."""
         if self._has_buffer:
-            written = writes_into_buffer(layer, self._options)
+            in_blocks = isinstance(layer.operator, Linear) and block_name(layer.name)  # whose products write there
+            written = self._options.accumulation == "product" and in_blocks
             return 0 if written else sum(p.elements for p in layer.trained) * self._element
         added = 0
         for parameter in layer.trained:

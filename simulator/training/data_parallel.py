@@ -149,7 +149,7 @@ def write_data_parallel(outline: StepOutline, *, copies: bool) -> None:
         found = crew.issue(same, after=awaited(same[0], ahead if number == 0 else {}), micro_batch=number)
         if not (number == last and ready[place] and copies):
             return found
-        filling = [copy_in(role.place.device, same[0].layer, ready[place], element_bytes) for role in crew.roles]
+        filling = [bucket_copy(role.place.device, ready[place], element_bytes, same[0].layer) for role in crew.roles]
         return crew.issue(filling, micro_batch=last)
 
     over: dict[int, dict[int, list[int]]] = {}  # by micro-batch and place: the ends on all workers
@@ -165,7 +165,7 @@ def write_data_parallel(outline: StepOutline, *, copies: bool) -> None:
                 summed(number, [ended[place] for place in range(len(passes))])
     sums_end = summed(last, [over[last][place] for place in range(len(passes))])
     for bucket, number in zip(buckets, sums_end, strict=False) if copies and not question.bucket_views else ():
-        emptying = [copy_out(role.place.device, bucket.gradients, element_bytes) for role in crew.roles]
+        emptying = [bucket_copy(role.place.device, bucket.gradients, element_bytes) for role in crew.roles]
         crew.issue(emptying, after=[number], micro_batch=last)
     trained = network.trained_count
     experts = sum(p.elements for p in network.parameters if p.trained and p.name in apart)
@@ -257,20 +257,10 @@ def bucket_size(question: StepQuestion, layout: Layout, element_bytes: int) -> f
     return float(least_elements(layout) * element_bytes)
 
 
-def copy_in(device: Device, layer: str, elements: tuple[int, ...], element_bytes: int) -> Launch:
-    """Return the copies of *layer*'s gradients, with *elements* each, into a bucket."""
-    return _copies(f"{layer} (into bucket)", device, layer, "mul_scalar", elements, element_bytes)
-
-
-def copy_out(device: Device, elements: tuple[int, ...], element_bytes: int) -> Launch:
-    """Return the copies of a bucket's sums into gradients with *elements* each."""
-    return _copies("out of bucket", device, "", "copy", elements, element_bytes)
-
-
 @lru_cache(maxsize=1024)
-def _copies(
-    name: str, device: Device, layer: str, function: str, elements: tuple[int, ...], element_bytes: int
-) -> Launch:
+def bucket_copy(device: Device, elements: tuple[int, ...], element_bytes: int, layer: str = "") -> Launch:
+    """Return the copies of *layer*'s gradients, with *elements* each, into a bucket; without one, of sums out of it."""
+    name, function = (f"{layer} (into bucket)", "mul_scalar") if layer else ("out of bucket", "copy")
     kernels = [Streaming(function, n, n * element_bytes, n * element_bytes) for n in elements]
     host_s = len(elements) * bucket_copy_time(device)
     return Launch(name, "backward", host_s, work_of(device, kernels), layer=layer)

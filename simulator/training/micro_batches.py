@@ -157,9 +157,8 @@ def turns_of(passes: Sequence[Launch], numbers: Sequence[int], *, overlaps: bool
 
     If it *overlaps*, the forward pass of each micro-batch but the first runs with the backward pass of that before.
     """
-    first = next((place for place, issue in enumerate(passes) if issue.part == "backward"), len(passes))
-    if not overlaps:
-        first = len(passes)
+    places = (place for place, issue in enumerate(passes) if overlaps and issue.part == "backward")
+    first = next(places, len(passes))
     before: list[tuple[int, int]] = []
     for number in numbers:
         yield in_turns(before, [(number, place) for place in range(first)], lambda each: passes[each[1]])

@@ -65,9 +65,9 @@ from simulator.training.data_parallel import (
     StepOutline,
     Sums,
     awaited,
+    bucket_copy,
     bucket_size,
     buckets_of,
-    copy_in,
     gather_ahead,
     gradient_bytes,
     ready_after,
@@ -346,7 +346,8 @@ def write_offloaded(outline: StepOutline, offload: OffloadWriter, *, copies: boo
             ends = []
             gradients = tuple(parameter.elements for parameter in complete[place])
             if gradients and copies and number == last:
-                filling = [copy_in(role.place.device, same[0].layer, gradients, element_bytes) for role in crew.roles]
+                devices, layer = [role.place.device for role in crew.roles], same[0].layer
+                filling = [bucket_copy(device, gradients, element_bytes, layer) for device in devices]
                 end = crew.issue(filling, micro_batch=number)
             for among, bucket in full.get(place, ()) if number == last or layout.zero != 1 else ():
                 summed = among.reduce(bucket.elements * element_bytes, end, number, ends=number == last) or end

@@ -186,7 +186,7 @@ class Worker:
         turns: str = "",
     ) -> None:
         self._builder, self._place, self._captured, self._pace = builder, place, captured, pace
-        self._prefix, self._turns = prefix, (turns,) if turns else ()
+        self.prefix, self._turns = prefix, (turns,) if turns else ()
         self._compute = f"{prefix}compute"
         self._node = machine.node(place.name) if loads and isinstance(place.device, Gpu) else None
         self._loaded: dict[int, tuple[DeviceWork, tuple[tuple[Resource, float], ...]]] = {}  # blocks repeat
@@ -201,7 +201,7 @@ class Worker:
         about = tuple.__new__(LaunchLabel, (issue, micro_batch, place == host))  # in half the time
         if place == host:
             duration_s = issue.host_s + share * issue.device_s
-            number = work(issue.name, host, duration_s, stream=f"{self._prefix}host", after=after, about=about)
+            number = work(issue.name, host, duration_s, stream=f"{self.prefix}host", after=after, about=about)
         else:
             number = work(
                 issue.name,
@@ -217,13 +217,6 @@ class Worker:
         self.last = (number,)
         self.waits_once = ()
         return number
-
-    def go_on(self, activities: Mapping[str, int]) -> None:
-        """Continue after *activities*, by stream, which stand for skipped work."""
-        for stream in ("host", "compute"):
-            number = activities.get(self._prefix + stream)
-            if number is not None:
-                self.last = (number,)
 
     def launch(self, issue: Launch, micro_batch: int = 0) -> tuple[int, ...]:
         """Add the host's part of *issue*; return the activities that its kernels or its exchange wait for."""
@@ -317,7 +310,9 @@ class RankRoles:
     def go_on(self, activities: Mapping[str, int]) -> None:
         """Continue after *activities*, by stream, which stand for skipped work."""
         for worker in self.workers:
-            worker.go_on(activities)
+            for stream in ("host", "compute"):
+                if (number := activities.get(worker.prefix + stream)) is not None:
+                    worker.last = (number,)
 
     def passes(self) -> list[tuple[Launch, ...]]:
         """Return the issues of all roles before the update, as one tuple of equivalent issues per position."""

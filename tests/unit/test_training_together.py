@@ -20,7 +20,7 @@ from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.results.training import TrainingResult
-from simulator.training.data_parallel import copy_in, copy_out
+from simulator.training.data_parallel import bucket_copy
 from simulator.training.roles import FleetCosts, slowest_of
 from simulator.workload.zoo.registry import build_network
 from tests.asked import alone_on, step_on
@@ -78,11 +78,11 @@ def test_where_exchange_is_instant_a_step_takes_what_the_slowest_takes_and_the_c
 
 
 def _in(device: Any, gradients: tuple[int, ...], element_bytes: int) -> float:
-    return copy_in(device, "layer", gradients, element_bytes).device_s
+    return bucket_copy(device, gradients, element_bytes, "layer").device_s
 
 
 def copy_out_s(device: Any, gradients: tuple[int, ...], element_bytes: int) -> float:
-    return copy_out(device, gradients, element_bytes).device_s
+    return bucket_copy(device, gradients, element_bytes).device_s
 
 
 def test_the_more_take_part_the_longer_all_wait() -> None:
@@ -103,14 +103,16 @@ def test_a_fleet_of_equals_waits_for_none() -> None:
 def test_large_gradients_are_copied_at_the_rate_of_memory() -> None:
     gpu = find_gpu("v100-sxm2-16gb")
     n = 100_000_000
-    for copied in (copy_in(gpu, "fc", (n,), 4), copy_out(gpu, (n,), 4)):
+    for copied in (bucket_copy(gpu, (n,), 4, "fc"), bucket_copy(gpu, (n,), 4)):
         assert copied.device_s == pytest.approx(2 * 4 * n / achieved_bandwidth(gpu), rel=0.05)
-    assert copy_in(gpu, "fc", (n, n), 2).device_s == pytest.approx(copy_in(gpu, "fc", (n,), 4).device_s, rel=0.05)
+    assert bucket_copy(gpu, (n, n), 2, "fc").device_s == pytest.approx(
+        bucket_copy(gpu, (n,), 4, "fc").device_s, rel=0.05
+    )
 
 
 def test_each_gradient_is_a_kernel_and_a_call() -> None:
     gpu = find_gpu("v100-sxm2-16gb")
-    one, ten = copy_in(gpu, "fc", (1000,), 4), copy_in(gpu, "fc", (1000,) * 10, 4)
+    one, ten = bucket_copy(gpu, (1000,), 4, "fc"), bucket_copy(gpu, (1000,) * 10, 4, "fc")
     assert (len(one.work.costs), len(ten.work.costs)) == (1, 10)
     assert ten.host_s == pytest.approx(10 * one.host_s)
     assert ten.part == "backward"
