@@ -12,7 +12,7 @@ import gc
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from importlib import import_module
@@ -194,7 +194,11 @@ def read_app(app: typer.Typer, program: str, given: list[str], modules: Mapping[
     except usage_error as error:
         if type(error).__name__ == "NoSuchOption":
             apps = [import_module(module).app for module in dict.fromkeys(modules.values())] or [app]
-            raise InputError(_no_option(error, asked, _by_words(program, map(_command_of, apps)))) from None
+            by_words: dict[str, Any] = {}
+            for other in map(_command_of, apps):
+                within = getattr(other, "commands", {})
+                by_words |= {f"{program} {name}": each for name, each in within.items()} or {program: other}
+            raise InputError(_no_option(error, asked, by_words)) from None
         raise InputError(_usage_words(error, asked, [word for word in modules if word])) from None
     if status == INTERRUPTED:  # Click's status after an interrupt
         raise KeyboardInterrupt
@@ -241,14 +245,6 @@ def _refuse_repeats(command: Any, given: list[str]) -> None:
         if name in seen:
             raise InputError(f"{name} is given twice; once is enough")
         seen.add(name)
-
-
-def _by_words(program: str, commands: Iterable[Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for command in commands:
-        within = getattr(command, "commands", {})
-        found |= {f"{program} {name}": each for name, each in within.items()} or {program: command}
-    return found
 
 
 def _no_option(error: BaseException, command: Any, commands: Mapping[str, Any]) -> str:

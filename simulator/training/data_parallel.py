@@ -23,7 +23,6 @@ from simulator.plan.plan import PlanBuilder
 from simulator.questions.layout import Layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
-from simulator.records import dataclass
 from simulator.step.issue import gradient_work, work_of
 from simulator.step.launch import Launch
 from simulator.step.precision import parameter_bytes
@@ -41,17 +40,12 @@ def gradient_bytes(options: StepOptions, *, sums_in_fp32: bool = False) -> int:
     return ELEMENT_BYTES["fp32"] if sums_in_fp32 else parameter_bytes(options.precision)
 
 
-@dataclass(frozen=True, slots=True)
-class GradientBucket:
+class GradientBucket(NamedTuple):
     """Gradients that are exchanged together, by their elements; the bucket is full after issue ``full_after``."""
 
     gradients: tuple[int, ...]
     full_after: int
-
-    @property
-    def elements(self) -> int:
-        """The sum of their elements."""
-        return sum(self.gradients)
+    elements: int
 
 
 class Sums(NamedTuple):
@@ -233,10 +227,10 @@ def buckets_of(ready: Sequence[tuple[int, ...]], most: float) -> list[GradientBu
         filled += gradients
         elements += sum(gradients)
         if elements >= most:
-            found.append(GradientBucket(tuple(filled), number))
+            found.append(GradientBucket(tuple(filled), number, elements))
             filled, elements = [], 0
     if filled:
-        found.append(GradientBucket(tuple(filled), len(ready) - 1))
+        found.append(GradientBucket(tuple(filled), len(ready) - 1, elements))
     return found
 
 

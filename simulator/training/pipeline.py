@@ -8,6 +8,7 @@ host waits for the device after each pass, as Megatron-LM's does before it sends
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from simulator.collectives.communicator import ConcurrentGroups
@@ -130,22 +131,25 @@ class _Pipeline:
     def plan(self) -> Plan:
         """Add each pass as soon as its dependencies exist, every stage in its own order."""
         layout = self.layout
-        orders = [order_of(layout, stage, self.last + 1) for stage in range(layout.pp)]
-        if not self.trains:
-            orders = [[each for each in order if each.kind == "forward"] for order in orders]
-        ends = [{each.chunk: each for each in order if each.kind != "forward"} for order in orders]
-        blocks = [_blocks(order) for order in orders]
+        blocks: list[list[list[Pass]]] = []  # by stage: its passes in order, with joined ones together
+        ends: list[dict[int, Pass]] = []
+        for stage in range(layout.pp):
+            order = order_of(layout, stage, self.last + 1)
+            order = [each for each in order if self.trains or each.kind == "forward"]
+            starts = [place for place, each in enumerate(order) if not (each.joined and place)]
+            blocks.append([order[start:end] for start, end in pairwise([*starts, len(order)])])
+            ends.append({each.chunk: each for each in order if each.kind != "forward"})
         for stage, work in enumerate(self.stages) if self.gathers_ahead else ():
             for number, chunk in enumerate(work.chunks):
                 pieces = self._pieces(chunk.trained)
                 found = [self._gather(stage, [chunk], self.element_bytes / pieces, []) for _ in range(pieces)]
                 self.gathered[stage, number] = [numbers[-1] for numbers in found if numbers]
         places, ways = [0] * layout.pp, {"forward": self.behind, "backward": self.ahead}
-        while any(place < len(order) for place, order in zip(places, blocks, strict=True)):
+        while any(place < len(of_stage) for place, of_stage in zip(places, blocks, strict=True)):
             before = sum(places)
-            for stage, order in enumerate(blocks):
-                while places[stage] < len(order):
-                    block = order[places[stage]]
+            for stage, of_stage in enumerate(blocks):
+                while places[stage] < len(of_stage):
+                    block = of_stage[places[stage]]
                     awaited = [
                         (each.kind, here, each.micro_batch)
                         for each in block
@@ -308,13 +312,3 @@ class _Pipeline:
         number, stream = self.last if micro_batch is None else micro_batch, f"stage {stage}/{STREAM}"
         about = CollectiveLabel(op, size_bytes, number, of_tied, bundles)
         return self.builder.work(op, "", priced.seconds, stream=stream, after=after, loads=loads, about=about)
-
-
-def _blocks(order: Sequence[Pass]) -> list[list[Pass]]:
-    found: list[list[Pass]] = []
-    for each in order:
-        if each.joined and found:
-            found[-1].append(each)
-        else:
-            found.append([each])
-    return found
