@@ -11,18 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
 from functools import cache
 from types import SimpleNamespace
-from typing import (
-    Annotated,
-    Any,
-    ClassVar,
-    Literal,
-    NamedTuple,
-    Protocol,
-    TypeVar,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.spelling import mention
@@ -67,6 +56,11 @@ class Checked:
     def _faults(self) -> Iterable[str]:
         return ()
 
+    @staticmethod
+    def unread(_asked: Any) -> Iterator[tuple[str, str]]:
+        """Yield the fields that a question with the fields of *asked* does not read, and why."""
+        return iter(())
+
 
 def refuse_all(faults: Iterable[str]) -> None:
     """Raise InputError with all *faults*, if there are any."""
@@ -75,18 +69,12 @@ def refuse_all(faults: Iterable[str]) -> None:
         raise InputError(found)
 
 
-class _Asked(Protocol):
-    @staticmethod
-    def unread(asked: Any) -> Iterator[tuple[str, str]]:
-        """Yield the fields that a question with the fields of *asked* does not read, and why."""
+Q = TypeVar("Q", bound=Checked)
 
 
-Q = TypeVar("Q", bound=_Asked)
-
-
-def unread_faults(question: _Asked) -> Iterator[str]:
+def unread_faults(question: Any) -> Iterator[str]:
     """Yield the faults of fields that were said and that *question* does not read, each once."""
-    usual, why = _usual(type(question)), dict[str, str]()
+    usual, why = _usual(question.__class__), dict[str, str]()
     said = {name for name, value in usual.items() if (own := getattr(question, name)) is not value and own != value}
     for name, reason in question.unread(question) if said else ():
         if name in said:
@@ -101,7 +89,7 @@ def in_ways(cls: type[Q], values: Mapping[str, Any], ways: Iterable[Mapping[str,
     """
     found: dict[Q, None] = {}
     never: dict[str, str] | None = None
-    usual = _usual(cls)
+    usual = _usual(cls)  # type: ignore[arg-type]
     for way in ways:
         said = {name: value for name, value in {**values, **way}.items() if value != usual.get(name, MISSING)}
         unread: dict[str, str] = {}

@@ -111,21 +111,17 @@ def parse_input(text: str) -> InputQuestion:
     first, *rest = [word.strip() for word in text.split(",")]
     if "=" in first:
         return _validated(_of_words([first, *rest])).question("input")
-    name, said = _named(first)
-    return _validated({**said, **_of_words(rest)}).question(name)
-
-
-def _named(first: str) -> tuple[str, dict[str, Any]]:
     if first.endswith((".yaml", ".yml")):
         source = read_yaml(Path(first), one_line(first, 1000), needs=_NEEDS)
         validate(source, InputFile)
-        return Path(first).stem, dict(source.data)
+        return _validated({**source.data, **_of_words(rest)}).question(Path(first).stem)
     known = data_sets()
     if first not in known:
         hint = nearest(first, known) if first else f"write a data set ({', '.join(known)}), a YAML file, or sample=4KB"
         raise refused("input", f"no such data set; {hint}", one_line(first, 60))
-    text = files("simulator.workload").joinpath("data_sets", f"{first}.yaml").read_bytes()
-    return first, dict(parse_yaml(text, f"{first}.yaml", needs=_NEEDS).data)
+    own = files("simulator.workload").joinpath("data_sets", f"{first}.yaml").read_bytes()
+    said = parse_yaml(own, f"{first}.yaml", needs=_NEEDS).data
+    return _validated({**said, **_of_words(rest)}).question(first)
 
 
 def _of_words(words: list[str]) -> dict[str, str]:

@@ -159,8 +159,7 @@ class _Replay:
             if self._held.kept_gradients == 1.0:
                 self._gradients[number] = block
                 return
-            kept = self._take(n_bytes * self._held.kept_gradients)
-            if kept is not None:  # else the host has them
+            if (kept := self._take(n_bytes * self._held.kept_gradients)) is not None:  # else the host has them
                 self._gradients[number] = kept
         self.allocator.give(block)
 
@@ -170,8 +169,7 @@ class _Replay:
         self._updated = True
         for n_bytes in (size for sizes in zip_longest(*states, fillvalue=0) for size in sizes):
             self._take(n_bytes * self._held.updated)
-        copies = [self._take(elements * self._held.update_bytes) for elements in self._trained]
-        for block in filter(None, copies):
+        for block in filter(None, [self._take(elements * self._held.update_bytes) for elements in self._trained]):
             self.allocator.give(block)
 
 

@@ -33,20 +33,13 @@ from simulator.topology.parts import CpuPart
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.plan import SharedStep
 from simulator.training.roles import Role, loaded, slowest_of
-from simulator.training.teams import MOST_FLOWS, ActivityProgress, Key, Loss, NodeTeam, bundled, keys_of
+from simulator.training.teams import MOST_FLOWS, Key, Loss, NodeTeam, bundled, keys_of
 from simulator.training.worker import Worker
 from simulator.workload import Collective
 
-STAGES = READ, INSIDE, TO_CPU, PUSH, UPDATE, PULL, TO_GPUS, SPREAD = (
-    "read and split",
-    "local aggregation",
-    "to the CPU",
-    "push",
-    "update",
-    "pull",
-    "to the GPUs",
-    "local all-gather",
-)
+READ, INSIDE, TO_CPU, PUSH = "read and split", "local aggregation", "to the CPU", "push"
+UPDATE, PULL, TO_GPUS, SPREAD = "update", "pull", "to the GPUs", "local all-gather"
+STAGES = READ, INSIDE, TO_CPU, PUSH, UPDATE, PULL, TO_GPUS, SPREAD
 ARRIVES = "arrives"  # label of the activities that stand for the latency of a transfer
 
 
@@ -207,9 +200,9 @@ class _Writer:
             for k, key in enumerate(self.keys):
                 after = [end for n in own for end in self.pushed.pop((n, step, k))]
                 at = ServerLabel(UPDATE, number, step, k)
-                late = loss is not None and loss.progress(PUSH, step, k) != ActivityProgress.DONE
+                late = loss is not None and loss.progress(PUSH, step, k) != "done"
                 ends = self._updated(at, loss.without(key) if loss is not None and late else key, passes, after)
-                gone = loss is not None and not late and loss.progress(PULL, step, k) != ActivityProgress.DONE
+                gone = loss is not None and not late and loss.progress(PULL, step, k) != "done"
                 if loss is not None and gone and key.shares_bytes[loss.server]:
                     again = loss.only(key)
                     flows = [flow for n in own for flow in self._network(n, again, True)]
@@ -288,9 +281,9 @@ class _Writer:
         if loss is None:
             return self._moved(at, whole, after)
         progress = loss.progress(at.stage, at.step, at.key)
-        if progress != ActivityProgress.NOT_BEGUN:
+        if progress != "not begun":
             after = self._moved(at, whole, after)
-        if progress == ActivityProgress.DONE:
+        if progress == "done":
             return after
         added = range(first, len(self.builder.tasks))
         self.builder.perturbations += [Perturbation(loss.at_s, cancels=task) for task in added]

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from enum import Enum
 from math import isqrt
+from typing import Literal
 
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.levels import place_servers, worker_cpu
@@ -87,14 +87,6 @@ def keys_of(
     return keys
 
 
-class ActivityProgress(Enum):
-    """The state of an activity when the server was lost."""
-
-    DONE = "done"
-    UNDER_WAY = "under way"
-    NOT_BEGUN = "not begun"
-
-
 @dataclass(frozen=True)
 class Loss:
     """The server with index ``server`` is lost at ``at_s`` seconds.
@@ -106,12 +98,12 @@ class Loss:
     at_s: float
     spans_s: Mapping[tuple[str, int, int], tuple[float, float]]  # by stage, step, key
 
-    def progress(self, stage: str, step: int, key: int) -> ActivityProgress:
-        """Return the progress of *stage* of *key* at the loss; DONE only if it was done for all teams."""
+    def progress(self, stage: str, step: int, key: int) -> Literal["done", "under way", "not begun"]:
+        """Return the progress of *stage* of *key* at the loss; it is done only if it was for all teams."""
         start_s, end_s = self.spans_s.get((stage, step, key), (float("inf"), float("inf")))
         if end_s <= self.at_s:
-            return ActivityProgress.DONE
-        return ActivityProgress.UNDER_WAY if start_s < self.at_s else ActivityProgress.NOT_BEGUN
+            return "done"
+        return "under way" if start_s < self.at_s else "not begun"
 
     def without(self, key: Key) -> Key:
         """Return *key* spread over the remaining servers."""
