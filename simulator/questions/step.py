@@ -349,10 +349,7 @@ def asked_by_host(asked: Any) -> tuple[str, ...]:
 
 
 def _parts(layout: Layout, *, short: bool) -> list[str]:
-    """Return how *layout* divides a step, in words that tell it from all others for as many ranks.
-
-    Not *short*: as a row of its own is called.
-    """
+    """Return how *layout* divides a step, in words that tell it from others; not *short*: as its row is called."""
     found = [
         f"{axis.upper()}{' ' if short else '='}{n}"
         for axis in ("tp", "pp", "cp", "ep", "vp")

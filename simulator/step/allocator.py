@@ -34,10 +34,7 @@ class MemoryBlock:
 
 
 class _Pool:
-    """The segments of small or large requests; the free blocks, by size and place.
-
-    ``last`` is the block at the end of a segment that grows.
-    """
+    """The segments of small or large requests; free blocks, by size and place; ``last``: the end of one that grows."""
 
     def __init__(self, page_bytes: int, least_rest_bytes: int) -> None:
         self.page_bytes, self.least_rest_bytes = page_bytes, least_rest_bytes

@@ -211,10 +211,7 @@ class _Issuer:
             yield replace(issue, host_s=len(layer.trained) * bare_launch_time(self.device), adds=True)
 
     def tensor_updated(self, name: str, elements: int) -> Launch:
-        """Return the update of a single tensor: one call per pass, concurrent with the device's previous pass.
-
-        Where the host reads a result, the update starts after that of the previous tensor has ended.
-        """
+        """Return the update of a single tensor, a call per pass; where the host reads a result, the next one waits."""
         waits = any(each.looked_at for each in tensor_passes(self.options.optimizer))
         if elements not in self.updates:
             call_s, passes = host_time(self.device, "update_s", 1), list(self.lowering.tensor_update(elements))

@@ -269,10 +269,7 @@ class Lowering:
             yield self._run(self._copied(n, *widths).kernel, n * FP32_BYTES if forward else 0.0)
 
     def _copied(self, elements: int, read: int, written: int) -> KernelRun:
-        """Return a copy of *elements* elements that reads and writes this many bytes of each.
-
-        PyTorch has kernels for casts to 16 bits from 2.6 on (pull request 137053), and none for those to fp32.
-        """
+        """Return a copy; PyTorch has kernels for casts to 16 bits from 2.6 on (pull request 137053), not to fp32."""
         has_kernel = written == read or (written < read and not is_before(self._device, "2.6"))
         form: PassForm = "" if has_kernel or not self._dynamic else "casts"
         return KernelRun(Streaming("copy", elements, elements * read, elements * written, form))

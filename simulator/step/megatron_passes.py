@@ -216,13 +216,9 @@ class _Mixture:
     first: GroupedLinear
     last: GroupedLinear
     combine: Reduction
+    exchange: Exchange | None  # of experts
     experts: int  # on all ranks
     tokens: int
-
-    @property
-    def exchange(self) -> Exchange | None:
-        found = (layer.operator for layer in self.layers if isinstance(layer.operator, Exchange))
-        return next((exchange for exchange in found if exchange.axis == "ep"), None)
 
     @property
     def arriving(self) -> int:
@@ -252,7 +248,9 @@ def expert_passes(network: Network, element: int, *, narrow: bool) -> Extras:
             if products[0].routing != Routing():  # rows are those of the busiest rank, or fewer than are routed
                 tokens = combine.rows // products[-1].outputs
             experts = max(products[0].experts, router.operator.output_elements // tokens)
-            mixture = _Mixture(layers, products[0], products[-1], combine, experts, tokens)
+            sent = [x.operator for x in layers if isinstance(x.operator, Exchange) and x.operator.axis == "ep"]
+            exchange = sent[0] if sent else None
+            mixture = _Mixture(layers, products[0], products[-1], combine, exchange, experts, tokens)
             one = _copy(tokens * experts, _WIDE, _WIDE)
             for way, count in CHOOSING.items():
                 counts = COUNTING if mixture.exchange is not None and way == "forward" else 0

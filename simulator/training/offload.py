@@ -265,10 +265,7 @@ class OffloadWriter:
     def _flows_of(
         self, stage: str, n_bytes: float, copying: int | None = None, *, staged: bool = False
     ) -> tuple[Flow, ...]:
-        """Return flows of *n_bytes* of the first *copying* ranks or of all.
-
-        *staged*: through the driver's buffer, which one thread fills within the memory of the CPU.
-        """
+        """Return flows of *n_bytes* of the first *copying* ranks or of all; *staged*: one thread copies them."""
         routes = self._routes[stage][:copying]
         key = stage, n_bytes, len(routes)
         if key not in self._flows:
@@ -285,10 +282,7 @@ class OffloadWriter:
         return [self._builder.add(stage, parts, stream=stage, after=after, about=about, place=place)]
 
     def _swapped(self, stage: str, each_bytes: float, after: Sequence[int], number: int) -> list[int]:
-        """Add what moves *each_bytes* of each rank to or from the disks, if there are any; return the last activities.
-
-        Each disk has an equal part: it is loaded by itself, and so are its links to the nearest CPU.
-        """
+        """Add what moves *each_bytes* of each rank, equal parts to or from each disk; return the last activities."""
         if not self._disks:
             return list(after)
         n_bytes, writes = len(self._routes[TO_CPU]) * each_bytes / len(self._disks), stage == TO_DISK

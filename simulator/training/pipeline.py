@@ -182,10 +182,7 @@ class _Pipeline:
                 self._send(stage, each, number)
 
     def _add(self, stage: int, each: Pass, after: Sequence[int], pace: float, *, ends: bool) -> int:
-        """Add a pass after *after*, at *pace* times its time alone.
-
-        *ends*: it is the last backward pass of its chunk, with sums of gradients.
-        """
+        """Add a pass after *after*, at *pace* times its time alone; *ends*: it is the last backward of its chunk."""
         work, of = self.stages[stage], each.kind
         chunk, share = work.chunks[each.chunk], 1.0
         if of != "forward":
