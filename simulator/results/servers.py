@@ -230,13 +230,15 @@ class _Events:
                 continue
             before = number, step - 1, key
             read_s = self.read_s.get(before, self.applied_s.get(before, 0.0))
-            others, ties = 0, 0  # two updates at one instant: each follows the other half the time
+            others, between = 0, float(own - 1)  # nodes of one team update at one instant, each once in a step
             for (v, k), times in self.by_key.items():
                 if k == key and v != number:
-                    upto_it = bisect_right(times, applied_s * (1 + _SAME))
-                    others += len(teams[v].cpus) * (upto_it - bisect_right(times, read_s * (1 + _SAME)))
-                    ties += len(teams[v].cpus) * (upto_it - bisect_left(times, applied_s * (1 - _SAME)))
-            total += others - ties / 2 + (own - 1) / 2  # updates of the same team are at one instant, too
+                    # Of two at one instant each comes first half the time: at the read as at the update.
+                    upto_it, upto_read = (bisect_right(times, at * (1 + _SAME)) for at in (applied_s, read_s))
+                    before_it, before_read = (bisect_left(times, at * (1 - _SAME)) for at in (applied_s, read_s))
+                    others += len(teams[v].cpus) * (upto_it - upto_read)
+                    between += len(teams[v].cpus) * (upto_it + before_it - upto_read - before_read) / 2
+            total += between
             most = max(most, others + own - 1)
             count += 1
         return (total / count, most) if count else (0.0, 0)
