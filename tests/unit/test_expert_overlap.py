@@ -75,7 +75,7 @@ def test_gradients_that_are_put_off_let_exchanges_start_earlier(words: str) -> N
     hidden, late = (step(f"{words},ep_overlap{more}", 8, contention=False) for more in ("", ",delay_wgrad"))
     assert late.step.busy_s == pytest.approx(hidden.step.busy_s, rel=1e-2 if "pp" in words else 1e-9)
     assert late.step_time_s < hidden.step_time_s
-    assert late.exposed_s < hidden.exposed_s
+    assert late.exposed_s <= hidden.exposed_s  # with stages other micro-batches hide as much
 
 
 def test_what_is_put_off_computes_all_gradients_of_parameters_after_an_exchange() -> None:

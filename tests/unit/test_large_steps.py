@@ -24,7 +24,7 @@ def test_groups_of_a_stage_are_found_once() -> None:
     for find in (placement.data_groups, placement.shard_groups, placement.replica_groups):
         assert find(0) is find(0)
         assert find(0) is not find(1)
-    assert placement.next_stage_pairs(0) is placement.next_stage_pairs(0)
+    assert placement.stage_pairs(0, 1) is placement.stage_pairs(0, 1)
 
 
 def test_groups_that_lie_alike_on_other_machines_are_one() -> None:
