@@ -171,7 +171,8 @@ def _verdict(best: Ranking) -> list[str]:
     name = first.candidate.layout.words
     ratios = {each.candidate.layout.words: _ratio(each, first) for each in others}
     alike = [way for way, ratio in ratios.items() if not ratio.is_clear]
-    said = f"{name} is fastest, {format_duration(first.step_time_s)} ({BAND_HEAD} {band_words(first.band)})"
+    took = f"{format_duration(first.step_time_s)} ({BAND_HEAD} {band_words(first.band)})"
+    said = f"{name} is {'first' if alike else 'fastest'}, {took}"
     if alike:
         said += f"; the next {len(alike)} are" if len(alike) > 1 else "; the next is"
         said += f" equal within the model's error of {100 * ratios[alike[-1]].unsure:.0f} %"
@@ -180,7 +181,7 @@ def _verdict(best: Ranking) -> list[str]:
         said += f", {times_words(ratio.value)} times as fast as the next{f' ({ratio.band})' if ratio.band else ''}"
     computing = first.shares_s.get("computing", 0.0) / (sum(first.shares_s.values()) or 1.0)
     lost = loss_words(first.shares_s)
-    spent = f"{100 * computing:.0f} % of its step computes"
+    spent = f"{100 * computing:.0f} % of its step is compute"
     return [said, f"{spent}; the rest: {lost}" if lost != "-" else f"{spent}: bound by compute"]
 
 

@@ -230,8 +230,9 @@ def _bus_words(result: Result) -> str:
     if (band := result.band) is None:
         return f"busbw {bus} ({algorithm})"
     low, high = rates = band.of_rate(result.sync_time_s, result.busbw_Bps)
-    most = "at most about " * (_UNEVEN * (high - result.busbw_Bps) < result.busbw_Bps - low)
-    return f"{most}{bus} busbw ({BAND_HEAD} {' to '.join(bandwidth_column(rates))}; {algorithm})"
+    most = " or less" * (_UNEVEN * (high - result.busbw_Bps) < result.busbw_Bps - low)
+    by = " with NVLS (the switch adds)" if str(result.facts.get("algorithm", "")).startswith("nvls") else ""
+    return f"{bus} busbw{by}{most} ({BAND_HEAD} {' to '.join(bandwidth_column(rates))}; {algorithm})"
 
 
 def _limit_words(result: Result, use: LinkUse) -> str:

@@ -20,6 +20,7 @@ from simulator.console.style import Progress, Style
 from simulator.errors import InputError, counted, one_line
 from simulator.records import replace
 from simulator.results.columns import duration_column, percent, rate_words
+from simulator.results.comparison import ratio_of
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.headline import over_words
 from simulator.results.rates import rates_of
@@ -104,11 +105,7 @@ def _next(curve: Curve, written: CommandOptions, name: str, style: Style) -> lis
         most = last.question.where.nodes or 1
         if name == "gpus" and 4 * last.device_count <= len(last.timeline.machine.gpus):
             most, whose = last.device_count, "gpus"
-        return (
-            next_lines(f"--{whose} {most}..{4 * most}, to find where it stops scaling", style)
-            if len(results) > 1
-            else []
-        )
+        return next_lines(f"--{whose} {most}..{4 * most}, to find where it stops scaling" * (len(results) > 1), style)
     result = next(result for result in results if result.device_count == knee.after)
     count = str(knee.after if name == "gpus" else result.question.where.nodes)
     of: dict[str, Any] = {name: count}
@@ -158,14 +155,16 @@ def _verdict(curve: Curve) -> str:
     """Return in a sentence how far the step scales, from which number of devices on it does not, and why."""
     knee, results = curve.knee, curve.results
     sample, last = results[0].step.sample, results[-1]
+    errors = [None if r.confidence.estimate is None else r.confidence.estimate.ways for r in results]
+    kept_of = [ratio_of(each, 1.0, (errors[0], error)) for each, error in zip(curve.efficiency, errors, strict=True)]
     if knee is None:
         rate = f"{rate_words(last.throughput)} {sample}/s"
-        kept = f"at efficiency {percent(curve.efficiency[-1])}, {rate}; bound by {limit_words(last)}"
+        kept = f"at efficiency {kept_of[-1].share_words}, {rate}; bound by {limit_words(last)}"
         return f"scales to {last.device_count:,} GPUs, the most simulated, {kept}"
     at = next(i for i, result in enumerate(results) if result.device_count == knee.after)
     then, now = results[at - 1 : at + 1]
     rates = f"{rate_words(now.throughput)} against {rate_words(then.throughput)} {sample}/s"
-    efficiency = f"efficiency {percent(curve.efficiency[at])}"
+    efficiency = f"efficiency {kept_of[at].share_words}"
     over = over_words(now)
     cause = f"communication{over} takes {100 * now.exposed_s / (now.step_time_s or 1.0):.0f} % of the step"
     why = cause if over and now.bound == "exchange" else knee.cause

@@ -9,7 +9,7 @@ from simulator.api.session import Session
 from simulator.cli.machines import faster_gpus, on_fastest, on_machine
 from simulator.cli.output import Answers, warn
 from simulator.cli.step_questions import ask_steps
-from simulator.cli.step_text import alternative_lines, how_words, memory_column, parameter_words, step_lines
+from simulator.cli.step_text import alternative_lines, how_words, mark_lines, memory_column, parameter_words, step_lines
 from simulator.cli.table import Collected, Column, head_lines, loss_lines, next_lines, table_lines, trust_lines
 from simulator.cli.written import CommandOptions, shell_command
 from simulator.collectives.communicator import Unsuitable
@@ -138,12 +138,11 @@ def _next(found: Sequence[TrainingResult], written: CommandOptions, style: Style
         return []
     if len(machines) == 1 and written.parallel:
         alone = replace(alone, parallel=(first.question.layout.words,))
+    use, what = f"use {name_among(first, found)}; ", "it"
     if len(machines) > 1:  # one owns what is slower
-        last = found[-1]
-        command = shell_command(replace(alone, topology=last.question.where.topology, what_if=True))
-        return next_lines(f"which links or options would make {last.machine} faster", style, command)
+        alone, use, what = replace(alone, topology=found[-1].question.where.topology), "", found[-1].machine
     command = shell_command(replace(alone, what_if=True))
-    return next_lines(f"use {name_among(first, found)}; which links or options would make it faster", style, command)
+    return next_lines(f"{use}which links or options would make {what} faster", style, command)
 
 
 _PRICE = "2USD"
@@ -158,7 +157,10 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
     formats = found[0] if len(found) == 1 else "fp32, convolutions in TF32 where faster"
     tokens = {result.tokens // result.samples for result in ordered} - {0}
     each = f" x {counted(tokens.pop(), 'token')}" if len(tokens) == 1 else ""
-    how = [f"{_batch_words(ordered)}{each}", *how_words(first, formats), f"ranked by {step.sample}/s"]
+    how = how_words(first, formats)
+    if any(how_words(result, formats) != how for result in ordered):  # each machine by a kernel of its own
+        how = ["fused attention" if words.endswith("attention") else words for words in how]
+    how = [f"{_batch_words(ordered)}{each}", *how, f"ranked by {step.sample}/s"]
     where = "" if named else f"{first.machine}, {device_words(first)}: "
     title = f"{where}{MODE_WORDS[step.options.mode]} of {step.workload} ({parameter_words(step)}), {', '.join(how)}"
     of = f"{way_among(first, ordered)} on {first.machine}" if named else way_among(first, ordered)
@@ -196,7 +198,8 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
         if column is not None and column.head not in said and not column.head.startswith("memory"):
             cells = [cell if fits else "-" for cell, fits in zip(column.cells, runs, strict=True)]
             columns[i] = replace(column, cells=cells)
-    lines += ["", *table_lines(columns, style, marks), *loss_lines(first.changed, style, full=False)]
+    lines += ["", *table_lines(columns, style, marks), *mark_lines(memory_column(ordered).cells, style)]
+    lines += loss_lines(first.changed, style, full=False)
     fitting = [result for result in ordered if result.is_bound == first.is_bound and result.fits]
     lines += price_lines(fitting, step.sample, "the cheapest machine that fits", style)
     if found := trust_lines(first.confidence, style):

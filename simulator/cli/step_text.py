@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from simulator.results.columns import percent, rate_words
 from simulator.results.headline import answer_lines, count_words
 from simulator.results.ran import LayerTime
 from simulator.results.step import StepResult
+from simulator.results.step_confidence import UNSURE, may_overflow
 from simulator.results.step_view import (
     INPUT_WORDS,
     MODE_WORDS,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from simulator.results.servers import ServerRun
     from simulator.results.training_run import Checkpoints
 
+MARK = "*"  # of memory that may not do
 _SHOWN_LAYERS = 8
 _SHOWN_CHANGES = 3
 _SIZES = {"attention": "attention", "gelu": "GELU"}  # settings that choose kernels, in words
@@ -177,7 +179,14 @@ def fit_words(result: TrainingResult, of: float = 0.0) -> str:
         "" if need.available_bytes == of or not isfinite(need.available_bytes) else format_size(need.available_bytes, 3)
     )
     needs = format_size(need.total_bytes, 3)
-    return f"{needs.removesuffix(' ' + has.rpartition(' ')[2])} of {has}" if has else needs
+    mark = f" {MARK}" * may_overflow(result, need.total_bytes)
+    return f"{needs.removesuffix(' ' + has.rpartition(' ')[2])} of {has}{mark}" if has else f"{needs}{mark}"
+
+
+def mark_lines(cells: Iterable[str], style: Style) -> list[str]:
+    """Return what the mark of memory that may not do says, if any of *cells* has it."""
+    marked = any(cell.endswith(f" {MARK}") for cell in cells)
+    return style.wrap(f"{MARK} {UNSURE}", "dim", hang=2) if marked else []
 
 
 def memory_column(results: Sequence[TrainingResult]) -> Column:
@@ -263,9 +272,12 @@ def remedy_lines(remedies: Sequence[Remedy], result: TrainingResult, style: Styl
     rows = [["what would fit", samples, "memory"]]
     for each in remedies:
         time = "not simulated" if each.step_time_s is None else format_duration(each.step_time_s)
-        rows.append([each.change, time, "fits" if each.total_bytes is None else format_size(each.total_bytes, 3)])
+        mark = f" {MARK}" * (each.total_bytes is not None and may_overflow(result, each.total_bytes))
+        needs = "fits" if each.total_bytes is None else format_size(each.total_bytes, 3)
+        rows.append([each.change, time, f"{needs}{mark}"])
     shown = 1 if all(each.step_time_s is None for each in remedies) else 3
-    return table_of([row[:shown] for row in rows], [False, True, True][:shown], style)
+    lines = table_of([row[:shown] for row in rows], [False, True, True][:shown], style)
+    return [*lines, *mark_lines((row[2] for row in rows[: len(rows) * (shown == 3)]), style)]
 
 
 def _servers(run: ServerRun, style: Style) -> list[str]:
@@ -286,15 +298,12 @@ def _servers(run: ServerRun, style: Style) -> list[str]:
 
 def _checkpoints(found: Checkpoints, style: Style) -> list[str]:
     title = f"a checkpoint every {counted(found.every_steps, 'step')}, a failure every {format_duration(found.mtbf_s)}"
+    lost = f"work lost since the last checkpoint, and {format_duration(found.restart_s)} to restart"
     rows = [
         ["", "", ""],
         ["  kept", percent(found.goodput), f"{format_duration(found.interval_s)} between checkpoints"],
         ["  writing", percent(found.written_share), f"{format_duration(found.write_s)} each"],
-        [
-            "  lost",
-            percent(found.failed_share),
-            f"work lost since the last checkpoint, and {format_duration(found.restart_s)} to restart",
-        ],
+        ["  lost", percent(found.failed_share), lost],
         ["  best", percent(found.best_goodput), f"every {counted(found.best_steps, 'step')} (Daly)"],
     ]
     return [*style.wrap(title, "bold"), *table_of(rows, [False, True, False], style)]
@@ -314,14 +323,13 @@ def _input(run: InputRun, samples: int, sample: str, style: Style) -> list[str]:
         return f"{rate_words(samples / seconds)} {sample}/s"
 
     rows = [[INPUT_WORDS[name], format_duration(s), rate(s)] for name, s in run.limits_s.items()]
-    alone = table_of([["what each alone would take", "a step", ""], *rows], [False, True, True], style)
+    alone = table_of([["each stage on its own", "a step", ""], *rows], [False, True, True], style)
     idle = f"wait for their input, {percent(run.idle_share)} of the time"
     facts = [Fact("devices", idle if run.is_slower else "are fed in time")]
     if run.is_slower:
         none = "none of the input's own; another disk, or a host with more cores"
-        facts.append(
-            Fact("cheapest fix", none if run.cure is None else f"{run.cure.change}: {rate(run.cure.step_time_s)}")
-        )
+        fix = none if run.cure is None else f"{run.cure.change}: {rate(run.cure.step_time_s)}"
+        facts.append(Fact("cheapest fix", fix))
     facts += _epochs(run) if run.epoch_steps else []
     has = f" of {format_size(run.memory_bytes, 3)}" if isfinite(run.memory_bytes) else ""
     kept = f", {format_size(run.kept_bytes, 3)} of the set" if run.kept_bytes else ""

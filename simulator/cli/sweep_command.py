@@ -17,6 +17,7 @@ from simulator.cli.options import parse_choice
 from simulator.cli.output import Answers, Asked, Brief, answers
 from simulator.cli.processes import fingerprint, kept_in, process_count, runner_of
 from simulator.cli.step_command import check_fits
+from simulator.cli.step_text import MARK, mark_lines
 from simulator.cli.table import Column, next_lines, table_lines
 from simulator.cli.written import OPTIONS, CommandOptions, check_read, shell_command, written_of
 from simulator.console.files import OutputFile
@@ -29,6 +30,7 @@ from simulator.results.comparison import Ratio, ratio_of, times_words
 from simulator.results.confidence import BAND_HEAD, ends_words
 from simulator.results.rates import rates_of
 from simulator.results.result import Result, listed
+from simulator.results.step_confidence import fits_by_band
 from simulator.results.step_view import bound_words
 from simulator.results.training import TrainingResult
 from simulator.search.run import Runner, StoredResults, here
@@ -43,7 +45,8 @@ _ERRORS = ("ways_error", "machines_error")  # half-widths, as logarithms, of wha
 _OTHER_ERRORS = {"topology", "nodes", "gpus", "device", "fabric", "workload", "precision"}  # with these, less cancels
 _FIGURES = (
     *("time_s", "low_s", "high_s", "samples_per_s", *_OF_TOKENS, "mfu", "price_per_million_tokens", "price_currency"),
-    *("memory_bytes", "available_bytes", "fits", "busbw_Bps", "bound_by", "counts_software", *_ERRORS, "error"),
+    *("memory_bytes", "available_bytes", "fits", "fits_by_band", "busbw_Bps", "bound_by", "counts_software"),
+    *(*_ERRORS, "error"),
 )
 _TIMES = ("step_time_s", "sync_time_s", "time_s", "done_s")  # as answers of each kind call theirs
 _LESS_IS_BETTER = ("time_s", "energy_J_per_token", "price_per_million_tokens", "memory_bytes")
@@ -211,7 +214,7 @@ def _row(point: CommandOptions, door: Door) -> Row:
     if isinstance(best, TrainingResult):
         need = best.tightest.need
         row |= {"samples_per_s": best.throughput, **taken(need, "memory_bytes=total_bytes available_bytes")}
-        row["fits"] = best.fits
+        row |= {"fits": best.fits, "fits_by_band": fits_by_band(best, need)}
         rates, row["bound_by"] = rates_of(best), "arithmetic" if best.bound == "compute" else bound_words(best)
         row |= {name: getattr(rates, name) for name in (*_OF_TOKENS, "mfu")}
         if (price := rates.price_per_million_tokens) is not None:
@@ -241,6 +244,7 @@ def sweep_lines(over: Sequence[str], rows: Sequence[Row], style: Style) -> list[
         return Column(head, cells, right, spare) if any(row[key] is not None for row in rows) else None
 
     bands = ["-" if row["low_s"] is None else ends_words(row["low_s"], row["high_s"]) for row in rows]
+    fits = [_fits_words(row) for row in rows]
     bounds = {_bound(row) for row in rows if row["bound_by"]}
     rooms = {row["available_bytes"] for row in rows} - {None}
     samples = {_samples(row) for row in rows if row["samples_per_s"]}
@@ -256,7 +260,7 @@ def sweep_lines(over: Sequence[str], rows: Sequence[Row], style: Style) -> list[
         column("MFU", "mfu", percent, spare=5),
         column("a million tokens", "price_per_million_tokens", lambda amount: f"{amount:.4g}"),
         column(_memory_head(rooms), "memory_bytes", lambda n_bytes: format_size(n_bytes, 3)),
-        column("fits", "fits", lambda fits: "yes" if fits else "no"),
+        Column("fits", fits) if {*fits} != {"-"} else None,
         column("busbw", "busbw_Bps", format_bandwidth),
         Column("bound by", [_bound(row) or "-" for row in rows], right=False, spare=4) if len(bounds) > 1 else None,
     ]
@@ -267,7 +271,7 @@ def sweep_lines(over: Sequence[str], rows: Sequence[Row], style: Style) -> list[
     ranked = sorted(run, key=lambda row: -row["samples_per_s"]) if len(rows) > 1 else []
     if ranked:
         lines += style.wrap(_verdict(over, rows, ranked), "bold", hang=2)
-    lines += ["", *table_lines(columns, style)]
+    lines += ["", *table_lines(columns, style), *mark_lines(fits, style)]
     if len(bounds) == 1:
         both = "both are" if len(rows) == 2 else "all are"
         lines += style.wrap(f"{both} bound by {next(iter(bounds))}")
@@ -283,6 +287,11 @@ def sweep_lines(over: Sequence[str], rows: Sequence[Row], style: Style) -> list[
         words = f"use {_place(over, first)}{saves}; which options would make it faster still"
         lines += ["", *next_lines(words, style, first["question"])]
     return lines
+
+
+def _fits_words(row: Row) -> str:
+    mark = f" {MARK}" * (row.get("fits_by_band") is False)
+    return {None: "-", False: "no", True: f"yes{mark}"}[row["fits"]]
 
 
 def _samples(row: Row) -> int:

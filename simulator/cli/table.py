@@ -220,9 +220,11 @@ def head_lines(
 ) -> list[str]:
     """Return *title*; what was *changed*, and the time without; and each aspect outside all measured rows, once.
 
-    *of* names what takes that time where several answers stand below.  Aspects are those of *found*, and *outside*.
+    The time with the changes and that without err as those of two ways on one machine.  *of* names what takes that
+    time where several answers stand below.  Aspects are those of *found*, and *outside*.
     """
-    lines = [*style.wrap(title, "bold"), *(style.wrap(changed.said(of), hang=2) if changed is not None else [])]
+    error = next((each.estimate.ways * 2**0.5 for each in found if each.estimate is not None), None)
+    lines = [*style.wrap(title, "bold"), *(style.wrap(changed.said(of, error), hang=2) if changed is not None else [])]
     texts = dict.fromkeys([*(text for confidence in found for text in confidence.outside), *outside])
     return [*lines, *(line for text in texts for line in style.wrap(f"not validated: {text}", "red", hang=2))]
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from simulator.records import dataclass, replace
 from simulator.results import Fact
+from simulator.results.comparison import Ratio
 from simulator.units import format_bandwidth, format_duration
 
 Q = TypeVar("Q")
@@ -37,8 +38,8 @@ class ChangeEffect:
         found = [part for part in self.parts_s if abs(part[2] - part[1]) >= least_s]
         return sorted(found, key=lambda part: -round(abs(part[2] - part[1]), 12))
 
-    def said(self, of: str = "") -> str:
-        """Return the line that an answer begins with; *of* names what took the time, where that is not clear."""
+    def said(self, of: str = "", error: float | None = None) -> str:
+        """Return the first line of an answer; *of* names what took the time; *error* is that of :class:`Ratio`."""
         line = f"changed: {'; '.join(self.what)}"
         if self.delay_s is not None and self.then_s is not None:
             late = f"{format_duration(abs(self.delay_s))} {'earlier' if self.delay_s < 0 else 'later'}"
@@ -48,7 +49,7 @@ class ChangeEffect:
         takes = f"; {of or 'it'} takes" if self.delay_s is not None else f": {of} takes" if of else ":"
         takes, without = f"{takes} {format_duration(self.time_s)}", format_duration(self.without_s)
         if not math.isclose(self.without_s, self.time_s, rel_tol=1e-9):
-            more = f"{100 * (self.time_s / self.without_s - 1):+.1f} %"
+            more = Ratio(self.time_s / self.without_s, error).signed_words
             return f"{line}{takes} instead of {without} ({more}){self._cause()}"
         return f"{line}{f' instead of {without}' if self.delay_s is not None else f'{takes}, as without that'}"
 
@@ -56,7 +57,7 @@ class ChangeEffect:
         lost_s = self.time_s - (self.without_s or 0.0)
         for name, without_s, with_s in self.losses_s()[:1]:
             if (share := (with_s - without_s) / lost_s) > 0:
-                most = "nearly all" if share > _NEARLY else f"{100 * share:.0f} %"
+                most = "all" if share >= 1 else "nearly all" if share > _NEARLY else f"{100 * share:.0f} %"
                 return f"; {most} of the {'gain' if lost_s < 0 else 'loss'}: {name}"
         return "".join(f"; {name}: {instead} instead of {without}" for name, without, instead in self.others[:1])
 

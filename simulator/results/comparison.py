@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from simulator.results.columns import percent
 from simulator.results.confidence import BAND_HEAD
 
 TIE = 1e-2  # relative; no model of a real machine resolves less, and most resolve far less (see the bands)
@@ -39,13 +40,26 @@ class Ratio(NamedTuple):
         low, high = (times_words(self.value * math.exp(end)) for end in (-self.error, self.error))
         return f"{BAND_HEAD} {low} to {high}"
 
+    @property
+    def signed_words(self) -> str:
+        """How much more or less that is: +45.9 %; 80 % band 35 to 57 %."""
+        more = f"{100 * (self.value - 1):+.1f} %"
+        return f"{more}; {self._percents(1.0)[2:-1]}" if self.error is not None else more
+
+    @property
+    def share_words(self) -> str:
+        """The ratio as a share: 39.4 % (80 % band 34 to 45 %)."""
+        return f"{percent(self.value)}{self._percents(0.0)}"
+
+    def _percents(self, less: float) -> str:
+        if self.error is None:
+            return ""
+        low, high = (f"{100 * (self.value * math.exp(end) - less):.0f}" for end in (-self.error, self.error))
+        return f" ({BAND_HEAD} {low} to {high} %)"
+
     def more_words(self, what: str) -> str:
         """Return how much more of *what* that is: 27.9 % more time (80 % band 11 to 47 %)."""
-        more = f"{100 * (self.value - 1):.1f} % more {what}"
-        if self.error is None:
-            return more
-        low, high = (f"{100 * (self.value * math.exp(end) - 1):.0f}" for end in (-self.error, self.error))
-        return f"{more} ({BAND_HEAD} {low} to {high} %)"
+        return f"{100 * (self.value - 1):.1f} % more {what}{self._percents(1.0)}"
 
     def equal_words(self) -> str:
         """Return that the two are equal, how far apart they are, and how far the model may err."""

@@ -7,6 +7,7 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from simulator.results.columns import percent, rate_words, three_digits
+from simulator.results.comparison import ratio_of
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.rates import rates_of, tflops_words
 from simulator.results.step_confidence import UNSURE, fits_by_band, memory_band, memory_band_words, step_confidence
@@ -85,7 +86,7 @@ def unfit_words(result: TrainingRun) -> str:
 
 
 def _may_fit(result: TrainingRun, need: MemoryNeed) -> bool:
-    band = None if need.fits else memory_band(result, need)
+    band = None if need.fits else memory_band(result, need.total_bytes)
     return band is not None and band[0] <= need.available_bytes
 
 
@@ -114,13 +115,12 @@ def _achieved_words(result: TrainingRun) -> str:
     else:
         rate = rates.tokens_per_s_per_device or rates.samples_per_s_per_device
         words, shown = f"{rate_words(rate)} {'tokens' if result.tokens else step.sample}/s", rate_words
+    words += each
     if confidence.band is not None:
         low, high = confidence.band.of_rate(result.step_time_s, rate)
-        words += f"{each} ({BAND_HEAD} {shown(low)} to {shown(high)})"
+        words += f" ({BAND_HEAD} {shown(low)} to {shown(high)})"
     elif not confidence.is_exact:
-        words += f"{each} ({BAND_HEAD} not measured)"
-    else:
-        words += each
+        words += f" ({BAND_HEAD} not measured)"
     return f"expect {words}" if result.device_count > 1 else f"{words}, bound by {limit_words(result)}"
 
 
@@ -134,7 +134,11 @@ def _communication_words(result: TrainingRun) -> str:
         cost = f"{over_words(result)[6:]} {'is enough' if enough else 'holds the step up'}: communication costs {share}"
     if _gains(result):
         several = f"{result.device_count:,} {'devices' if result.step.on_host else 'GPUs'}"
-        of.append(f"{several} do {result.device_count * result.scaling_efficiency:.3g} times the work of one")
+        found = step_confidence(result).estimate
+        error = None if found is None else found.ways
+        ratio = ratio_of(result.device_count * result.scaling_efficiency, 1.0, (error, error))
+        band = f" ({ratio.band})" * bool(ratio.band)
+        of.append(f"{several} do {ratio.value:.3g} times the work of one{band}")
         lost_s = whole_s - result.alone_s
         if lost_s > 0 and exposed_s / lost_s <= 1:
             cost += f", {100 * exposed_s / lost_s:.0f} % of what is lost"

@@ -130,7 +130,8 @@ def _lost_by(best: TrainingResult, other: TrainingResult) -> str:
     mine_s, theirs_s = ((1 - waits_of(each).get(name, 0.0)) * _s_a_sample(each) for each in (best, other))
     rest = Ratio(theirs_s / (mine_s or 1.0))
     called = best.machine if best.machine != other.machine else name_among(best, (best, other))
-    own = f" ({called}: {format_duration(best.exposed_s, 3)}{over_words(best)})"
+    links = over_words(best) if over_words(best) != over_words(other) else ""
+    own = f" ({called}: {format_duration(best.exposed_s, 3)}{links})"
     against = own * bool(best.exchanging_s)
     besides = f"; even without communication it takes {times_words(rest.value)} times as long{_boards(best, other)}"
     return (

@@ -166,11 +166,11 @@ def _unmeasured(result: TrainingRun) -> str:
 # -- memory ----------------------------------------------------------------------------
 
 
-UNSURE = "may run out of memory: its band does not fit"
+UNSURE = "may run out of memory: the upper end of its band exceeds the memory"
 
 
-def memory_band(result: TrainingRun, need: MemoryNeed) -> tuple[float, float] | None:
-    """Return the bytes between which ``total_bytes`` of *need*, in *result*, lie with a probability of 80 %.
+def memory_band(result: TrainingRun, total_bytes: float) -> tuple[float, float] | None:
+    """Return the bytes between which *total_bytes*, a need of *result*, lie with a probability of 80 %.
 
     None where nobody measured it: other than in the training of transformers on GPUs, with parameter servers, for
     several programs on a device, with an optimiser on the host, and for frameworks without measured memory.
@@ -180,12 +180,18 @@ def memory_band(result: TrainingRun, need: MemoryNeed) -> tuple[float, float] | 
     if not _trains_on_gpus(result) or step.family != "transformer" or other:
         return None
     spread = memory_spreads().get(class_of(step.options.framework) or "")
-    return None if spread is None else (need.total_bytes * exp(spread.low), need.total_bytes * exp(spread.high))
+    return None if spread is None else (total_bytes * exp(spread.low), total_bytes * exp(spread.high))
+
+
+def may_overflow(result: TrainingRun, total_bytes: float) -> bool:
+    """Return whether *total_bytes*, a need of a change of *result*, exceeds its memory at the high end of its band."""
+    band = memory_band(result, total_bytes)
+    return band is not None and total_bytes <= result.tightest.need.available_bytes < band[1]
 
 
 def fits_by_band(result: TrainingRun, need: MemoryNeed) -> bool | None:
     """Return whether *need* fits even at the high end of its band; None without a band."""
-    band = memory_band(result, need)
+    band = memory_band(result, need.total_bytes)
     return None if band is None else band[1] <= need.available_bytes
 
 
@@ -197,7 +203,7 @@ def all_fit_by_band(result: TrainingRun) -> bool | None:
 
 def memory_band_words(result: TrainingRun, need: MemoryNeed) -> str:
     """Return the band of *need*, and whether it passes the memory that *need* fits; training on GPUs only."""
-    band = memory_band(result, need)
+    band = memory_band(result, need.total_bytes)
     if band is None:
         return "80 % band not measured" if _trains_on_gpus(result) else ""
     low, high = (format_size(n_bytes, 3) for n_bytes in band)

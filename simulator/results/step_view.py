@@ -57,22 +57,18 @@ def step_view(result: TrainingRun) -> Iterator[Fact]:
     if result.tokens:
         rate += f", {rate_words(result.throughput * result.tokens / result.samples)} tokens/s"
     rate += " in all" * (result.device_count > 1)
-    yield Fact(
-        "step", rate if result.fits else f"with enough memory: {rate}", format_duration(result.step_time_s), marks
-    )
+    rate = rate if result.fits else f"with enough memory: {rate}"
+    yield Fact("step", rate, format_duration(result.step_time_s), marks)
     if not confidence.is_exact:
         yield Fact(BAND_HEAD, confidence.words, "")
     need, several = result.tightest.need, result.device_count > 1
     tight = need.total_bytes > TIGHT * need.available_bytes
     most = sorted(need.by_use.items(), key=lambda use: -use[1])[: _SHOWN_USES if tight else 0]
-    uses = ", ".join(f"{name} {format_size(n_bytes, 3)}" for name, n_bytes in most)
+    most += [("others", need.total_bytes - sum(n_bytes for _, n_bytes in most))] * bool(most)
+    uses = ", ".join(f"{name} {format_size(n_bytes, 3)}" for name, n_bytes in most if n_bytes > 0)
     said = "; ".join(filter(None, (memory_band_words(result, need), uses)))
-    yield Fact(
-        "memory per device" if several and step.on_host else "memory",
-        said,
-        format_size(need.total_bytes, 3),
-        () if result.fits else marks,
-    )
+    name = "memory per device" if several and step.on_host else "memory"
+    yield Fact(name, said, format_size(need.total_bytes, 3), () if result.fits else marks)
     yield from rate_facts(result, confidence.band) if result.fits else ()
     if (price := result.price_per_million) is not None:
         yield Fact("price", f"for a million {step.sample}", price.words())
@@ -204,12 +200,11 @@ def limit_words(result: TrainingRun) -> str:
     shares, lost = time_shares(result), waits_of(result)
     name = max(lost, key=lambda each: lost[each], default="")
     waits, computes = lost.get(name, 0.0), shares.get("computing", 0.0) / (result.step_time_s or 1.0)
-    if result.bound in ("input", "host"):
-        return f"{BOUND_WORDS[result.bound].partition(':')[0]}, {100 * lost.get(result.bound, 0.0):.0f} %"
-    if waits > computes and name in _BOUNDS:
-        return f"{BOUND_WORDS[_BOUNDS[name]]}, {100 * waits:.0f} %"
+    waited = result.bound if result.bound in ("input", "host") else _BOUNDS.get(name) if waits > computes else None
     of_kernels = next((each for each in result.step.limits_s if each not in _LOST_BY), result.bound)
-    words = BOUND_WORDS[of_kernels].partition(":")[0]
+    words = BOUND_WORDS[waited or of_kernels].partition(":")[0]
+    if waited is not None:
+        return f"{words}, {100 * lost.get(_LOST_BY[waited], 0.0):.0f} %"
     return f"{words}, {100 * waits:.0f} % {name}" if waits >= _WORTH_SAYING else words
 
 

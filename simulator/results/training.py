@@ -200,6 +200,6 @@ def _memory(result: TrainingRun, need: MemoryNeed) -> dict[str, Any]:
     return {
         **plain(need),  # a part without memory_size has no bound
         **taken(need, figures),
-        "band_bytes": plain(memory_band(result, need)),
+        "band_bytes": plain(memory_band(result, need.total_bytes)),
         "fits_by_band": fits_by_band(result, need),
     }

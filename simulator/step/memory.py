@@ -60,7 +60,7 @@ class MemoryNeed:
             "optimiser": self.optimizer_bytes,
             "activations": self.activations_bytes,
             "working": self.working_bytes + self.workspace_bytes,
-            "gaps": self.cached_bytes,
+            "fragmentation": self.cached_bytes,
             "communication": self.communication_bytes,
             "driver": self.context_bytes,
         }

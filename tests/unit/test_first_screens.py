@@ -57,14 +57,16 @@ def test_one_device_is_a_baseline_only_where_it_can_hold_the_step() -> None:
     assert "times the work of one" not in " ".join(answer_lines(large))
     replicas = SESSION.step(asked("dgx-a100-80gb", "gpt2", "dp"))
     work = 8 * replicas.scaling_efficiency
-    assert answer_lines(replicas)[0].startswith(f"8 GPUs do {work:.3g} times the work of one: communication over ")
+    assert re.match(
+        rf"8 GPUs do {work:.3g} times the work of one \(80 % band .*\): communication over ", answer_lines(replicas)[0]
+    )
 
 
 def test_a_step_of_several_says_what_communication_costs(said) -> None:
     lines = said("--topology 2x-h100-pcie --workload bert-large --batch 4 --precision amp-bf16")
     text = " ".join(line.strip() for line in lines[:6])
     costs = r"communication over PCIe costs \S+ % of the step \(\S+ ms exposed\), \d+ % of what is lost"
-    assert re.search(rf"2 GPUs do 1\.\d+ times the work of one: {costs} ", text)
+    assert re.search(rf"2 GPUs do 1\.\d+ times the work of one \(80 % band \S+ to \S+\): {costs} ", text)
     assert re.search(r"model TFLOP/s per GPU \(80 % band \S+ to \S+\) ", text)
     assert text.endswith("fits: 12.5 GB of 79.6 GiB (85.5 GB) per GPU, 25 GB in all")
     assert lines[-1].startswith("next: --batch 8, ")
@@ -118,3 +120,17 @@ def test_the_network_that_is_asked_about_is_enough_or_not(said) -> None:
     for rate, verdict in (("400Gbit/s", "is enough"), ("10Gbit/s", "holds the step up")):
         text = " ".join(line.strip() for line in said(f"{asked} {rate}"))
         assert re.search(rf"{rate[:-6]} Gbit/s Ethernet \(8 NICs per node\) {verdict}: communication costs ", text)
+
+
+def test_a_change_that_may_exceed_the_memory_is_marked_wherever_it_stands(said) -> None:
+    words = "--topology 1x-rtx-3090 --workload llama2-7b --batch 1 --recompute"
+    lines = said(words, 1)
+    assert any(re.match(r"--set lora=16 .* GB \*$", line) for line in lines)
+    assert "* may run out of memory: the upper end of its band exceeds the memory" in lines
+    swept = said("sweep --topology 1x-rtx-3090 --workload gpt2-medium --batch 4 --over micro-batches=1,4 --jobs 1")
+    assert any(re.search(r" GB +yes \*$", line) for line in swept)
+
+
+def test_what_a_change_costs_has_a_band(said) -> None:
+    lines = said("--topology p3.16xlarge --workload bytes:160MB --strategy nccl --slow-link gpu0-gpu3:0x")
+    assert re.search(r" \(\+\d+\.\d %; 80 % band \d+ to \d+ %\)", " ".join(line.strip() for line in lines))
