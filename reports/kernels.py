@@ -136,7 +136,7 @@ def draw_held(axes: Axes, held: Sequence[HeldAt], need: MemoryNeed) -> None:
     times, available_bytes = [each.at_s for each in held], need.available_bytes
     lasting = {
         "optimiser": need.optimizer_bytes,
-        "gaps": need.cached_bytes,
+        "fragmentation": need.cached_bytes,
         "communication": need.communication_bytes,
         "driver": need.context_bytes,
     }
