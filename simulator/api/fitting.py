@@ -235,7 +235,7 @@ def _tighter(layout: Layout, n_ranks: int) -> Iterator[Layout]:
 
 
 def remedies_of(search: StepFitting, *, timed: bool) -> tuple[Remedy, ...]:
-    """Return changes that make the step of *search* fit, fastest first if *timed*; then more, and larger, devices."""
+    """Return changes with which the step of *search* fits, if *timed* fastest first; then adapters; then devices."""
     context, question, result, ways = search.context, search.question, search.result, search.ways()
     found: list[tuple[str, StepQuestion | None]] = [*ways]
     as_trained = any(way.options.optimizer == question.options.optimizer for _, way in ways)
@@ -250,7 +250,7 @@ def remedies_of(search: StepFitting, *, timed: bool) -> tuple[Remedy, ...]:
             step = context.step(asked)
             time_s = step.step_time_s / (step.samples / result.samples)
             known.append(Remedy(words, time_s, step.tightest.need.total_bytes))
-    ranked = sorted(known, key=lambda each: (each.step_time_s is None, round(each.step_time_s or 0.0, 12)))
+    ranked = sorted(known, key=lambda r: (not r.trains_all, r.step_time_s is None, round(r.step_time_s or 0.0, 12)))
     larger = [] if result.tightest.need.fits else [_larger_device(search, result.tightest.need.total_bytes)]
     if result.offload is not None and not result.offload.fits:
         larger.append(f"hosts with {format_size(result.offload.host_bytes, 3)} of memory")

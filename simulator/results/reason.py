@@ -188,7 +188,7 @@ def _s_a_sample(result: Answer) -> float:
 
 def _remedied(best: TrainingResult, other: TrainingResult, among: Sequence[TrainingResult]) -> str:
     """Return how long *other*, which does not fit, takes with the first change with which it does, against *best*."""
-    change = next((each for each in other.remedies if each.step_time_s is not None), None)
+    change = next((each for each in other.remedies if each.step_time_s is not None and each.trains_all), None)
     if change is None or change.step_time_s is None:
         return ""
     ratio = Ratio(change.step_time_s / other.samples / _s_a_sample(best), _ratio(best, other).error)

@@ -244,6 +244,11 @@ class Remedy:
     step_time_s: float | None = None
     total_bytes: float | None = None
 
+    @property
+    def trains_all(self) -> bool:
+        """Whether it trains what the original step trains; adapters are another task."""
+        return "lora=" not in self.change
+
 
 def best_interval_s(write_s: float, mtbf_s: float) -> float:
     """Return the interval between checkpoints that loses least time, in seconds of training.

@@ -61,4 +61,4 @@ def test_others_are_as_they_were(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_answer_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--topology", "dgx-h100", "--device", "gpu0", *GPT[:-1]]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "amp-bf16, fused-native attention, adam" in out
+    assert "amp-bf16, cuDNN 9 attention, adam" in out

@@ -161,4 +161,4 @@ def test_comparisons_of_steps_show_fit_time_and_rate(monkeypatch, capsys, tables
     heads = {column.head for column in tables[0] if not column.spare}
     assert {"machine", "step"} <= heads
     assert any(head.startswith("memory") for head in heads)
-    assert re.search(r"\d GB too little", out)
+    assert re.search(r"\d GB over", out)
