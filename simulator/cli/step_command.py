@@ -123,6 +123,9 @@ def _next(found: Sequence[TrainingResult], written: CommandOptions, style: Style
     first = lacking or found[0]
     machines = {result.machine for result in found}
     alone = replace(written, topology=first.question.where.topology, quiet=False)
+    if lacking is None and not first.fits:
+        way = replace(alone, parallel=(first.question.layout.words,)) if written.parallel else alone
+        return next_lines("what would make it fit", style, shell_command(way))
     if lacking is not None:
         alone = replace(alone, parallel=(lacking.question.layout.words,)) if written.parallel else alone
         fitting = [each.change for each in lacking.remedies if each.change.startswith("--")]

@@ -83,6 +83,12 @@ def test_the_slower_of_two_says_what_it_waits_for_and_each_row_its_bound(said) -
     assert lines[-2].startswith("simulate run --topology dgx-h100 ")
 
 
+def test_where_nothing_fits_the_next_step_makes_it_fit(said) -> None:
+    lines = said("--topology dgx-h100 --workload llama3-70b --batch 1 --parallel fsdp --parallel zero=1", 1)
+    assert lines[-2] == "next: what would make it fit:"
+    assert lines[-1] == "simulate --topology dgx-h100 --workload llama3-70b --batch 1 --parallel fsdp"
+
+
 def test_two_points_of_a_sweep_are_compared_and_the_best_is_asked_next(said) -> None:
     lines = said("sweep --topology 1x-rtx-3090 --workload gpt2 --batch 4 --over recompute=no,yes --jobs 1")
     text = " ".join(line.strip() for line in lines)
