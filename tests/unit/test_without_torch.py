@@ -26,12 +26,19 @@ def file_of(module: str) -> Path | None:
 
 
 @cache
+def imports_of(module: str) -> tuple[str, ...]:
+    path = file_of(module)
+    return () if path is None else tuple(imported(ast.parse(path.read_text(encoding="utf-8")).body))
+
+
 def needs_torch(module: str) -> bool:
     """Return whether importing *module* imports torch."""
-    if module.partition(".")[0] == "torch":
-        return True
-    path = file_of(module)
-    return path is not None and any(map(needs_torch, imported(ast.parse(path.read_text(encoding="utf-8")).body)))
+    seen, left = {module}, [module]
+    while left:
+        new = [name for name in imports_of(left.pop()) if name not in seen]
+        seen.update(new)
+        left += new
+    return any(name.partition(".")[0] == "torch" for name in seen)
 
 
 def skips(node: ast.stmt) -> bool:
