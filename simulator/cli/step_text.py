@@ -161,9 +161,9 @@ def how_words(result: TrainingResult, precision: str) -> list[str]:
         f"GPUs held to {software.gpu_clock_Hz / 1e6:g} MHz": software.gpu_clock_Hz,
         "calibrated": step.calibrated,
     }
-    kernels = [
-        _KERNELS.get(str(sizes[name]), f"{sizes[name]} {word}") for name, word in _SIZES.items() if name in sizes
-    ]
+    part = result.timeline.machine.node(step.device).part
+    known = _KERNELS if getattr(part, "vendor", "") == "nvidia" else {}  # by NVIDIA's names
+    kernels = [known.get(str(sizes[name]), f"{sizes[name]} {word}") for name, word in _SIZES.items() if name in sizes]
     return [precision, *kernels, *(words for words, holds in said.items() if holds)]
 
 
