@@ -11,7 +11,7 @@ from simulator.cli.output import Answers, warn
 from simulator.cli.step_questions import ask_steps
 from simulator.cli.step_text import alternative_lines, how_words, mark_lines, memory_column, parameter_words, step_lines
 from simulator.cli.table import Collected, Column, head_lines, loss_lines, next_lines, table_lines, trust_lines
-from simulator.cli.written import CommandOptions, shell_command
+from simulator.cli.written import CommandOptions, changed_command, shell_command
 from simulator.collectives.communicator import Unsuitable
 from simulator.console import later
 from simulator.console.style import Progress, Style
@@ -129,7 +129,7 @@ def _next(found: Sequence[TrainingResult], written: CommandOptions, style: Style
     if lacking is not None:
         alone = replace(alone, parallel=(lacking.question.layout.words,)) if written.parallel else alone
         fitting = [each.change for each in lacking.remedies if each.change.startswith("--")]
-        where = f"{shell_command(alone)} {fitting[0]}" if fitting else ""
+        where = changed_command(alone, fitting[0]) if fitting else ""
         words = f"make it fit on {lacking.machine}" if fitting else f"it takes {lacking.remedies[0].change}"
         return next_lines(words, style, where)
     if len(machines) > 1 and len(found) == len(machines) and first.tokens and not first.price_per_hour:

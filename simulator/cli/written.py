@@ -320,6 +320,15 @@ def check_read(written: CommandOptions) -> None:
         raise InputError(faults)
 
 
+def changed_command(written: CommandOptions, change: str) -> str:
+    """Return the shell command of *written* with the options in *change* in place of its own."""
+    words = change.split()
+    kept: dict[str, Any] = {f.name: f.default for f in fields(CommandOptions) if option_spelt(f.name) in words}
+    names = {word.partition("=")[0] for word in words}
+    kept["sizes"] = tuple(each for each in written.sizes if each.partition("=")[0] not in names)
+    return f"{shell_command(replace(written, **kept))} {change}"
+
+
 def shell_command(written: CommandOptions, command: Sequence[str] = (), **more: Any) -> str:
     """Return the shell command that gives the options in *written*, and *more* of the *command*'s own."""
     words = ["simulate", *command]

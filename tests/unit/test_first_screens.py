@@ -140,3 +140,9 @@ def test_a_change_that_may_exceed_the_memory_is_marked_wherever_it_stands(said) 
 def test_what_a_change_costs_has_a_band(said) -> None:
     lines = said("--topology p3.16xlarge --workload bytes:160MB --strategy nccl --slow-link gpu0-gpu3:0x")
     assert re.search(r" \(\+\d+\.\d %; 80 % band \d+ to \d+ %\)", " ".join(line.strip() for line in lines))
+
+
+def test_the_command_that_makes_it_fit_is_answered(said) -> None:
+    lines = said("--topology p3.16xlarge,dgx-h100 --workload bert-large --batch 16")
+    assert lines[-1] == "simulate --topology p3.16xlarge --workload bert-large --batch 5"
+    said(lines[-1].removeprefix("simulate "))

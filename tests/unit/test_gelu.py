@@ -72,8 +72,11 @@ def test_a_configuration_names_its_function(function: str | None, kernels: int, 
     [
         ("", "amp-bf16, fused attention, adam"),
         ("--set gelu=fused", "amp-bf16, fused attention, fused GELU, adam"),
-        ("--framework megatron", "master-bf16, fused-native attention, fused GELU, fused adam"),
-        ("--framework megatron --set gelu=eager", "master-bf16, fused-native attention, eager GELU, fused adam"),
+        ("--framework megatron", "bf16, fp32 master weights, cuDNN 9 attention, fused GELU, fused adam"),
+        (
+            "--framework megatron --set gelu=eager",
+            "bf16, fp32 master weights, cuDNN 9 attention, eager GELU, fused adam",
+        ),
     ],
 )
 def test_the_first_line_says_which(more: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:

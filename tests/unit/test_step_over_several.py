@@ -77,7 +77,8 @@ def test_all_gpus_of_a_machine_take_part_by_ddp(capsys: Capsys) -> None:
     assert "batch 64 x 8 devices, fp32, momentum, DDP\n" in out
     for words in (
         "8 GPUs do ",
-        " times the work of one: communication ",
+        " times the work of one (80 % band ",
+        "): communication over NVLink costs ",
         " exposed)",
         "\nslowest link  NVLink (gpu",
         "\nstreams ",
