@@ -74,6 +74,7 @@ _LINES: Mapping[List, tuple[str, ...]] = {
     ),
     "torchtitan": (f"{_TITAN} {{}}", f"{_TITAN} {_SPLIT} {{}}"),
     "torchtitan-0.3": (f"{_NEW_TITAN} {{}}", f"{_NEW_TITAN} {_SPLIT} {{}}"),
+    "megatron-bridge": ("", "experts"),
     "accelerate": tuple(
         f"accelerate launch --num_processes 2 {more} {{}} {_TRAINER}" for more in ("", "--use_fsdp", "--use_deepspeed")
     ),
@@ -84,6 +85,8 @@ _LINES: Mapping[List, tuple[str, ...]] = {
         for more in ("full", "lora --lora_rank 8")
     ),
 }
+# What else stands in a document: the same keys are tried with and without it.
+_MORE: Mapping[str, Mapping[str, Any]] = {"experts": {"num_moe_experts": 4, "expert_model_parallel_size": 2}}
 _OF_TITAN = Names(KNOWN["torchtitan"])
 _OF_BRIDGE = Names(own_data("simulator.launch", "recipes.yaml")["megatron"]["timeless"])
 _REASONS = tuple(dict.fromkeys([*REFUSED.values(), *reasons(KNOWN["deepspeed"]["refused"]).values()]))
@@ -219,6 +222,8 @@ def _read(name: List, line: str, option: str, value: str | None) -> LaunchLine:
         return _read_launch(line.format(words))
     command, base = _DOCUMENTS[name]
     data = copy.deepcopy(dict(base))
+    if line:
+        data["model"] |= _MORE[line]
     *sections, key = option.split(".")
     within = data
     for section in sections:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from simulator.errors import Fault, InputError, few, one_line
+from simulator.errors import Fault, InputError, few, nearest, one_line
 from simulator.launch.arguments import KNOWN, Arguments, Files, Names, divides, is_off, is_on, reasons
 from simulator.package_data import own_data
 from simulator.questions.step import Offload
@@ -220,8 +220,10 @@ _FILE = re.compile(r"\S+\.ya?ml")
 _SETTING = re.compile(r"\+{0,2}([A-Za-z_][\w.]*)=(.*)", re.DOTALL)
 _ARGUMENTS = ("config", "config-file", "config-name")  # that name a file
 _REFERENCE = re.compile(r"\$\{(\.?)([\w.]+)\}")  # of OmegaConf: to a key, or to one of the same section
-_Name = str | Mapping[Any, str | None] | None  # of an argument, or of the one that each value is
-_Given = tuple[_Name, Any, Fault]
+_MOST_REFERENCES = 9  # one to another
+_Name = str | Mapping[Any, str | list[str] | None] | None  # of an argument, or of those that each value is
+_Given = tuple[str, _Name, Any, Fault]  # the key, the argument, its value, its place
+_INLINE = "is read from a file; write these settings to one"
 _WORDS = {"true": True, "false": False, "null": None}
 
 
@@ -246,10 +248,10 @@ class _Settings(dict[str, Any]):
         super().__init__(self._flat(source.data, ()) if source else ())
         self.source, self._said = source, said
         self.update((key, _WORDS.get(value.lower(), value)) for key, value in said.items())
-        for key, value in self.items():
-            if isinstance(value, str) and (match := _REFERENCE.fullmatch(value)):
-                section = key.rpartition(".")[0]
-                self[key] = self.get(f"{section}.{match[2]}" if match[1] else match[2], value)
+        for _ in range(_MOST_REFERENCES):
+            for key, value in self.items():
+                if isinstance(value, str) and (match := _REFERENCE.fullmatch(value)):
+                    self[key] = self.get(f"{key.rpartition('.')[0]}.{match[2]}" if match[1] else match[2], value)
 
     def _flat(self, data: Mapping[Any, Any], above: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
         for key, value in data.items():
@@ -300,8 +302,11 @@ def take_recipe(args: Arguments, launcher: Arguments) -> Recipe:
         settings = _Settings(source, {**said, **of_line})
         for name in of_line:
             del args[options[name]]
-    args.has(argument, "config-path")
-    args.others = [word for word in args.others if word != path and not _SETTING.fullmatch(word)]
+    if source is not None:
+        args.has(argument, "config-path")
+        if isinstance(source.data.get("deepspeed"), dict):
+            args.faults.append(source.fault(("deepspeed",), f"deepspeed: {_INLINE}"))
+    args.others = [w for w in args.others if not (_SETTING.fullmatch(w) or (source is not None and w == path))]
     _take(kind, settings, args, launcher)
     ranks = settings.product(kind["ranks"]) if "ranks" in kind else None
     return Recipe(ranks, None if ranks is None else settings.at(kind["ranks"].split()[0]))
@@ -324,10 +329,14 @@ def _is_marked(kind: Mapping[str, Any], settings: _Settings) -> bool:
 def _take(kind: Mapping[str, Any], settings: _Settings, args: Arguments, launcher: Arguments) -> None:
     of_launcher = Names(kind.get("of_launcher", ""))
     unknown: list[str] = []
-    for name, value, at in (*_read(kind, settings, args.notes, unknown), *_added(kind, settings)):
-        found = _argument(name, value)
-        if found is not None:
-            (launcher if found[0] in of_launcher else args).take(*found, at)
+    for key, name, value, at in (*_read(kind, settings, args.notes, unknown), *_added(kind, settings)):
+        try:
+            for found in _arguments(name, value):
+                (launcher if found[0] in of_launcher else args).take(*found, at)
+        except KeyError:
+            known = [str(each).lower() for each in name] if isinstance(name, Mapping) else []
+            told = f"{key}: '{one_line(value, 40)}' is not modelled; {nearest(str(value).lower(), known)}"
+            args.faults.append(Fault(told, at.file or args.file, at.line, at.column))
     args.notes += filter(None, [kind.get("told")])
     if unknown:
         file = f"{settings.source.file}: " if settings.source else ""
@@ -341,9 +350,9 @@ def _read(kind: Mapping[str, Any], settings: _Settings, notes: list[str], unknow
     for key, value in settings.items():
         section, _, last = key.rpartition(".")
         if section in parts:
-            yield f"{parts[section]}{last.removeprefix(section.removesuffix('config'))}", value, settings.at(key)
+            yield key, f"{parts[section]}{last.removeprefix(section.removesuffix('config'))}", value, settings.at(key)
         elif key in names:
-            yield names[key], value, settings.at(key)
+            yield key, names[key], value, settings.at(key)
         elif key in instead and not is_off(value):
             notes.append(f"{key}: is not modelled; {instead[key]}")
         elif key in instead or key in timeless or value is None:
@@ -351,25 +360,29 @@ def _read(kind: Mapping[str, Any], settings: _Settings, notes: list[str], unknow
         elif section not in sections and (section or kind.get("strict")):
             unknown.append(key)
         elif value is not False or not section:  # Megatron-LM's switches are on where they are there
-            yield last, value, settings.at(key)
+            yield key, last, value, settings.at(key)
 
 
 def _added(kind: Mapping[str, Any], settings: _Settings) -> Iterator[_Given]:
     for said, without, within in kind.get("sets", ()):
         if not any(map(settings.is_on, without)) and (not within or any(map(settings.is_on, within))):
-            yield said, True, Fault("")
+            yield "", said, True, Fault("")
     for name, keys in kind.get("products", {}).items():
         product = settings.product(keys)
         if product is not None:
-            yield name, product, settings.at(keys.split()[0])
+            yield "", name, product, settings.at(keys.split()[0])
 
 
-def _argument(name: _Name, value: Any) -> tuple[str, str] | None:
-    """Return the argument that *name* is for *value*, or that a mapping has for it, with its value; None if none."""
-    is_known = isinstance(name, Mapping) and name.get(value) is not None
-    found = name.get(value, name.get("any")) if isinstance(name, Mapping) else name
-    value = True if is_known else value
-    if found is None or value is None or value == "auto":
-        return None
-    first, _, said = found.partition(" ")
-    return first.replace("_", "-"), said or (str(value).lower() if isinstance(value, bool) else one_line(value, 200))
+def _arguments(name: _Name, value: Any) -> Iterator[tuple[str, str]]:
+    """Yield the arguments that *name* is for *value*, each with its value; raises KeyError if a mapping has it not."""
+    said: Any = name
+    if isinstance(name, Mapping) and value is not None:
+        by_word = {str(each).lower(): found for each, found in name.items()}
+        word = str(value).lower()
+        said = by_word[word] if word in by_word else by_word["any"]
+        value = True if word in by_word else value
+    if said is None or value is None or value == "auto":
+        return
+    for each in said if isinstance(said, list) else [said]:
+        first, _, own = each.partition(" ")
+        yield first.replace("_", "-"), own or (str(value).lower() if isinstance(value, bool) else one_line(value, 200))

@@ -7,7 +7,7 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from simulator.results.columns import percent, rate_words, three_digits
-from simulator.results.comparison import ratio_of
+from simulator.results.comparison import ratio_of, times_words
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.rates import rates_of, tflops_words
 from simulator.results.step_confidence import UNSURE, fits_by_band, memory_band, memory_band_words, step_confidence
@@ -138,7 +138,7 @@ def _communication_words(result: TrainingRun) -> str:
         error = None if found is None else found.ways
         ratio = ratio_of(result.device_count * result.scaling_efficiency, 1.0, (error, error))
         band = f" ({ratio.band})" * bool(ratio.band)
-        of.append(f"{several} do {ratio.value:.3g} times the work of one{band}")
+        of.append(f"{several} do {times_words(ratio.value)} times the work of one{band}")
         lost_s = whole_s - result.alone_s
         if lost_s > 0 and exposed_s / lost_s <= 1:
             cost += f", {100 * exposed_s / lost_s:.0f} % of what is lost"

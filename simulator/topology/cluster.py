@@ -19,7 +19,7 @@ _ADDED_LATENCY_S = {"ethernet": 10e-6}
 
 
 class Group(NamedTuple):
-    """Equal nodes: their *fabric*, unless the cluster's, and the *uplink* of a network of their own, if any."""
+    """Equal nodes.  ``fabric``: link of their NICs, by default the cluster's; ``uplink``: of their own switch to it."""
 
     node: Topology
     nodes: int
@@ -40,7 +40,12 @@ def compose_cluster(
     price_per_hour: Price | None = None,
     messages: MessagesSpec = NO_COSTS,
 ) -> Topology:
-    """Return a cluster of *groups* on one switch that carries 1/*oversubscription* of NICs; or InputError."""
+    """Return a cluster of *groups*, whose NICs are linked to one switch, or to their group's; raises InputError.
+
+    A node without a NIC gets one at its first CPU, at the rate of *fabric*; links have that rate, or else their NIC's.
+    With an *oversubscription* of k the top switch carries 1/k of the rates of all NICs.  *price_per_hour* is for all,
+    by default the sum of the nodes'; *messages* are what messages between nodes cost their hosts.
+    """
     first = groups[0].node
     n_nodes = sum(group.nodes for group in groups)
     for node in (group.node for group in groups):

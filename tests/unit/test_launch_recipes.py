@@ -179,3 +179,51 @@ def test_faults_have_their_place_in_the_file() -> None:
 def test_keys_that_nobody_knows_are_told() -> None:
     found = _line("torchrun --nproc-per-node 8 run_train.py --config-file c.yaml", f"{_NANOTRON}extra: {{a: 1}}\n")
     assert [note for note in found.notes if "not known, and without effect: extra.a" in note]
+
+
+_OF_BRIDGE = "torchrun --nnodes 2 --nproc-per-node 8 pretrain.py --config-file c.yaml"
+_BRIDGE = "train: {micro_batch_size: 1, global_batch_size: 128}\nmodel: {tensor_model_parallel_size: 2}\n"
+
+
+def test_formats_of_bridge_are_read_or_refused() -> None:
+    fp8 = _line(_OF_BRIDGE, f"{_BRIDGE}mixed_precision: bf16_with_mxfp8_mixed\n")
+    assert fp8.options["precision"] == "master-fp8"
+    parts = _line(_OF_BRIDGE, f"{_BRIDGE}mixed_precision: {{bf16: true, fp8: hybrid}}\n")
+    assert parts.options["precision"] == "master-fp8"
+    told = _refused(_OF_BRIDGE, f"{_BRIDGE}mixed_precision: bf16_with_fp9_mixed\n")
+    assert told.startswith("c.yaml:3:18: mixed_precision: 'bf16_with_fp9_mixed' is not modelled; did you mean ")
+
+
+def test_values_of_the_line_mean_what_those_of_a_file_mean() -> None:
+    line = "python megatron_gpt_pretraining.py --config-path=. --config-name=c.yaml trainer.precision=16"
+    assert _line(line, _NEMO).options["precision"] == "master-fp16"
+    assert _line(line.replace("=16", "='16-mixed'"), _NEMO).options["precision"] == "master-fp16"
+
+
+def test_references_lead_to_others() -> None:
+    text = _NEMO.replace("encoder_seq_length: 4096", "encoder_seq_length: ${.a}\n  a: ${model.b}\n  b: 2048")
+    assert _line("python pretrain.py --config-name c", text).options["seq_len"] == "2048"
+
+
+def test_a_file_that_is_not_here_is_told() -> None:
+    line = "torchrun --nproc-per-node 8 pretrain.py --config-file none.yaml train.micro_batch_size=1"
+    found = read_launch(f"{line} train.global_batch_size=8 mixed_precision=bf16_mixed")
+    assert "not read, and without effect: none.yaml" in found.notes
+
+
+def test_other_programs_have_trainers_and_models_too() -> None:
+    found = read_launch("python train.py trainer=ddp model=resnet50 trainer.devices=4", own=8)
+    assert "precision" not in found.options
+
+
+def test_nanotron_runs_all_forward_passes_first_unless_told_and_recomputes_layers() -> None:
+    unsaid = _NANOTRON.replace("  pp_engine: 1f1b\n", "  recompute_layer: true\n")
+    found = _line("torchrun --nproc-per-node 8 run_train.py --config-file c.yaml", unsaid)
+    assert "schedule=gpipe" in str(found.options["parallel"])
+    assert found.options["recompute"] is True
+
+
+def test_settings_of_deepspeed_within_the_file_are_refused() -> None:
+    text = f"{_AXOLOTL}deepspeed: {{zero_optimization: {{stage: 3}}}}\n"
+    told = _refused("accelerate launch --num_processes 8 -m axolotl.cli.train c.yaml", text)
+    assert "deepspeed: is read from a file; write these settings to one" in told
