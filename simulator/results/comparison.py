@@ -1,4 +1,4 @@
-"""How many times as long one answer takes as another, with its band: what errs alike cancels (:class:`Ratio`)."""
+"""How many times as long one answer takes as another, with its band: errors that both share cancel (`Ratio`)."""
 
 from __future__ import annotations
 

@@ -128,10 +128,11 @@ def _communication_words(result: TrainingRun) -> str:
     """Return what communication costs, over which links, and how much more work all devices do than one."""
     whole_s, of, exposed_s = result.step_time_s, [], result.exposed_s
     share = f"{percent(exposed_s / whole_s)} of the step ({format_duration(exposed_s, 3)} exposed)"
+    links = links_of(result)
     cost = f"communication{over_words(result)} costs {share}"
-    if result.question.where.fabric is not None and over_words(result):
+    if result.question.where.fabric is not None and links:
         enough = exposed_s < MATTERS * whole_s
-        cost = f"{over_words(result)[6:]} {'is enough' if enough else 'holds the step up'}: communication costs {share}"
+        cost = f"{links} {'is enough' if enough else 'holds the step up'}: communication costs {share}"
     if _gains(result):
         several = f"{result.device_count:,} {'devices' if result.step.on_host else 'GPUs'}"
         found = step_confidence(result).estimate
@@ -145,10 +146,16 @@ def _communication_words(result: TrainingRun) -> str:
     return ": ".join([*of, cost])
 
 
-def over_words(result: TrainingRun) -> str:
-    """Return over which links the devices of *result* communicate; empty where none limits that."""
+def links_of(result: TrainingRun) -> str:
+    """Return the kind of the links over which the devices of *result* communicate; empty where none limits that."""
     use = result.bottleneck
-    return "" if use is None else f" over {link_kind(result.timeline.machine, use)}"
+    return "" if use is None else link_kind(result.timeline.machine, use)
+
+
+def over_words(result: TrainingRun) -> str:
+    """Return " over" and those links, or nothing."""
+    links = links_of(result)
+    return f" over {links}" if links else ""
 
 
 def _input_words(result: TrainingRun, run: InputRun) -> str:

@@ -144,9 +144,7 @@ class Pricer:
         if layout.pp > 1:
             elements = part.received_elements(self._apart(part_count(layout))[1].start)
             sent_s = 2 * self._received_s(layout, elements * narrow)
-            waited_s = (
-                sent_s if chunks_of(layout) == 1 else 0.0
-            )  # otherwise sending overlaps with the stage's other chunks
+            waited_s = sent_s if chunks_of(layout) == 1 else 0.0  # others overlap with the stage's other chunks
             passes_s = [pass_s + waited_s for pass_s in passes_s]
         slowest = max(range(layout.pp), key=lambda stage: passes_s[stage])
         fill_s = (sum(passes_s) - passes_s[slowest]) * schedule_of(layout).fill / layout.vp

@@ -333,7 +333,7 @@ def _facing(stages: int, stage: int, count: int) -> list[Pass]:
 _SCHEDULES: Mapping[Schedule, PipelineSchedule] = {
     "1f1b": PipelineSchedule(_alternating),
     "gpipe": PipelineSchedule(_alternating),
-    "zero-bubble": PipelineSchedule(_alternating, splits=True),
+    "zero-bubble": PipelineSchedule(_alternating, splits=True, fill=1 / 3),
     "zb-v": PipelineSchedule(_zero_bubble_v, 2, "V", splits=True, fill=1 / 6),
     "v-half": PipelineSchedule(_of_block, 2, "V", splits=True, fill=1 / 2),
     "v-min": PipelineSchedule(_of_block, 2, "V", splits=True, fill=2 / 3),

@@ -25,7 +25,7 @@ from simulator.results.training import TrainingResult
 from simulator.training.pipeline import Chunk, CollectivePrice, StageWork, plan_pipeline
 from simulator.training.placement import Placement
 from simulator.training.roles import Role
-from simulator.training.schedules import chunks_of, in_flight, order_of, part_count
+from simulator.training.schedules import chunks_of, in_flight, order_of, part_count, schedule_of
 from simulator.workload.network import Network
 from simulator.workload.zoo.registry import build_network
 from tests.asked import step_on
@@ -123,6 +123,13 @@ def test_two_directions_wait_as_deepseek_says(half: int, more: int) -> None:
     assert bubble_s("dualpipe", 2 * half, 4 * half + 2 * more) == pytest.approx((half - 1) * each_s)
     if half > 1:
         assert bubble_s("dualpipe-v", half, 2 * half + more) == pytest.approx((half - 1) * each_s / 2)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_the_estimate_of_the_search_waits_as_long(schedule: Schedule) -> None:
+    layout = Layout(pp=8, schedule=schedule)
+    of_1f1b = 7 * (F + B)
+    assert bubble_s(schedule, 8, 24) == pytest.approx(schedule_of(layout).fill * of_1f1b, abs=0.07 * of_1f1b)
 
 
 MOST_HELD = {  # parts of the network times micro-batches, for pp stages: the papers' claims, rounded up
