@@ -1,14 +1,4 @@
-"""The time of a copy: a small plan on the machine's routes, run by the engine.
-
-A copy engine starts after a delay; then bytes flow along the route.  From or to pageable memory the driver copies
-through a staging buffer, which one host thread fills or empties while the engine works: a pipeline whose first (or
-last) piece overlaps with nothing.  Memory that has not been touched yet also costs that thread one page fault per
-page.  Between GPUs that cannot reach each other, bytes go through host memory in the same way, with two engines.
-
-What bounds it (:func:`copy_answer`) is whatever takes most of the time: calls and the engine's start for a small copy;
-for a large one the slowest link, the host thread that fills and empties the driver's buffer, or the page faults on
-memory touched first.
-"""
+"""The time of a copy: a small plan on the machine's routes, run by the engine (docs/decisions/host.md)."""
 
 from __future__ import annotations
 

@@ -1,15 +1,4 @@
-"""Disks, flash and volumes: the time per block when each thread has one request in flight.
-
-A spinning disk moves its head, waits for half a turn on average, and then reads, one request after the other.  Flash
-answers after a latency and serves several requests at once; it erases whole blocks, so that a small write in place
-costs reading and writing one block.  A volume limits operations per second, and allows more while its credits last.
-(Dive into Deep Learning, section 13.4.)
-
-Bits of a platter are equally dense on all tracks, so a track's capacity is proportional to its length, and it passes
-the head in one turn: bandwidth is proportional to the diameter (zoned recording).  With an areal density of D and
-tracks that are ``bit_aspect`` times as wide as a bit is long, the linear density is sqrt(D bit_aspect).  Sector gaps,
-servo marks and codes are not subtracted.
-"""
+"""Disks, flash and volumes: the time per block when each thread has one request in flight (docs/decisions/host.md)."""
 
 from __future__ import annotations
 

@@ -1,14 +1,4 @@
-"""The input pipeline: what loading a batch takes (:func:`batch_load`), and batches beside steps (:func:`plan_input`).
-
-A worker reads, decodes and augments the samples of its batch one by one, then copies them into one tensor.  This takes
-``read_s + core_s``; the disks and a core are each busy for part of it.
-
-Identical processes are simulated as one that loads the resources as all of them do.  Workers take turns to load whole
-batches, each up to ``prefetch`` batches ahead of the loop.  A batch is copied to page-locked memory and then to the
-devices, as long as fewer than ``ahead`` wait there; the loop takes it, issues the step, and continues while fewer than
-``steps_under_way`` are in flight (PyTorch's DataLoader with pin_memory, and a prefetcher on its own stream).  From
-pageable memory the loop itself copies before it issues.
-"""
+"""The input pipeline: loading of a batch, and batches beside steps (docs/decisions/host.md)."""
 
 from __future__ import annotations
 

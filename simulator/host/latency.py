@@ -1,32 +1,4 @@
-"""Single accesses of a CPU: the cache or memory that serves a load, the translation of its address, and patterns.
-
-Loads access the working set in random order, so each level holds a share of the set in proportion to its size.  Where
-loads repeat the same order, the inner levels, which evict the least recently used line, keep less
-(:func:`cyclic_share`).  Last-level caches evict more cleverly: 46 ns for 64 MB on a cache of 35 MB (Eshelman's table)
-means that it holds half of the set.  The same holds for translations: a TLB of *n* entries knows *n* pages.  A
-translation that no TLB knows is read from the page table, whose 8-byte entries are in caches and memory like other data
-(Drepper, What Every Programmer Should Know About Memory, sections 3.3.2 and 4.3).  Entries of the table and lines of
-the set compete for a cache, which holds each according to how often it is used (Che, Tung, Wang: Hierarchical Web
-Caching Systems, 2002).
-
-In a guest, the entry holds an address of the guest's memory, which a second table, the host's, translates (Bhargava et
-al., Accelerating Two-Dimensional Page Walks for Virtualized Systems, 2008).  Its last entry is read as well; the
-entries above it, and those for the guest's own table, are cached nearby.  Beside neighbours that read through the same
-cache, the set's share of it is in proportion to the rate at which its own loads fetch lines.
-
-A walk that uses each line once before it uses the first again always misses in a set that more lines map to than it has
-ways: the least recently used line, which is evicted, is the one needed next.  The addresses of lines decide which set
-they map to.  Within a page they are spread evenly; so is the whole walk if one way of the cache is no larger than a
-page.  Otherwise the operating system places pages at random, and some sets get more lines than others (Kessler and
-Hill, Page Placement Algorithms for Large Real-Indexed Caches, 1992).
-
-The memory is that of the core's own socket, of another socket, or a persistent module (:func:`memory_of`).
-
-Patterns are closed forms.  The core's prefetcher follows strides up to half a page, so they cost bandwidth only: a
-line, or a share of one, per element.  Longer strides and random accesses cost the latency, divided by the accesses that
-the core or the program keeps in flight (Little's law); memory banks bound the number that are served at once.  Bytes
-after the first word arrive at the memory's bandwidth (Drepper, sections 2.2 and 3.3).
-"""
+"""Single accesses of a CPU: what serves a load, and patterns (docs/decisions/host.md)."""
 
 from __future__ import annotations
 

@@ -1,12 +1,4 @@
-"""Accesses to a device's memory: passes, strides, random accesses, gathers, dependent loads, shared lines.
-
-Of cores that write to one line, each write waits for the line to arrive from the core that wrote it last; where their
-data is on separate lines, each core keeps its line in its first-level cache and waits for nobody.
-
-A waiting thread of a GPU has a fixed number of bytes in flight; by Little's law all threads together draw these bytes
-once per latency.  As the rate approaches the memory's, requests queue, so the curve bends.  Blocks start at a limited
-rate, which does not keep the SMs busy when blocks are small.
-"""
+"""Accesses to a device's memory: passes, gathers, dependent loads, shared lines (docs/decisions/host.md)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""A message between machines: the overhead at both ends, its frames on the line, switches, and distance.
-
-A frame of Ethernet has a header of 14 B and a checksum of 4 B, and occupies the line for another 8 B before and 12 B
-after it; it carries at least 46 B (IEEE 802.3, clauses 3 and 4).  IP adds 20 B; TCP 20 B, and with timestamps 12 B more
-(RFC 791, 793, 7323); UDP 8 B per datagram, which IP fragments in multiples of 8 B (RFC 768).
-"""
+"""A message between machines: both ends, frames, switches, and distance (docs/decisions/host.md)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Max-min fair shares of capacities among flows, by progressive filling.
-
-All flows of a connected set grow at the same rate until a resource is full or a flow reaches its cap; the flows
-concerned are frozen there, and the others grow on.  (Bertsekas, Gallager, Data Networks, section 6.5.2, with weights: a
-flow uses ``weight`` times its rate of a resource.)
-"""
+"""Max-min fair shares of capacities among flows, by progressive filling (docs/decisions/host.md)."""
 
 from __future__ import annotations
 

@@ -1,16 +1,4 @@
-"""Routes between two endpoints, by the rules of real transports.
-
-Between two GPUs of one machine, best first:
-
-1. NVLink (or xGMI), directly or through NVLink switches, striped over all shortest paths; equal
-   shortest paths over other switches also share the bytes, as if flows were spread (ECMP);
-2. peer to peer over PCIe, as far as the machine's ``transport.peer_to_peer`` and the driver allow;
-3. staged in host memory: to the sender's CPU, into memory, out of it, and to the receiver.
-
-Between machines: over the NICs nearest to each GPU, directly (GPUDirect) if the NIC and ``transport.gpudirect_rdma``
-allow it, otherwise staged in host memory.  Routes never relay through a neighbouring GPU over NVLink by themselves;
-searches request that with :meth:`Router.relay` and, towards a NIC of the neighbour's, :meth:`Router.out_through`.
-"""
+"""Routes between two endpoints, by the rules of real transports (docs/decisions/host.md)."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""Chakra execution traces: the nodes that each rank runs, read from and written to MLCommons' protobuf files.
-
-A trace is one file a rank, ``NAME.0.et``, ``NAME.1.et``, ...: messages one after the other, each behind its length
-(et_def.proto of mlcommons/chakra, 0.0.4).  What attributes mean is as ASTRA-sim reads them (its Workload.cc): sizes are
-a rank's input in bytes; ``pg_name`` names the group of an exchange, whose ranks are in ``NAME.json`` or in a metadata
-node, as PyTorch writes it.  ``duration_s``, of this project alone, holds durations more finely than in whole us.
-"""
+"""Chakra execution traces, read from and written to protobuf files (docs/decisions/host.md)."""
 
 from __future__ import annotations
 

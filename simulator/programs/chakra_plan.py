@@ -1,10 +1,4 @@
-"""A Chakra trace as a plan: rank *r* is the machine's GPU *r*.
-
-Each GPU computes in one stream (or in those that were recorded), in an order that no wait contradicts and that is else
-that of the nodes' numbers, as a program calls kernels.  Exchanges of a group run one after the other, and the n-th of
-one rank is the n-th of all.  A transfer starts when both ranks are there for it, as NCCL's do.  Recorded durations hold
-as they are; a computation without one takes what the data sheet says of its operations and bytes.
-"""
+"""A Chakra trace as a plan: rank *r* is the machine's GPU *r* (docs/decisions/host.md)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""What a program's plan is written from: the cost of each operator, labels of activities, and the writer's state.
-
-An operator costs host time to issue it, and device time to run it.  In the queue of a stream, the host takes an entry
-when it issues an operator, and the operator's end frees it, in order.  Operator ``n`` of a queue of ``depth`` entries
-thus cannot be issued before operator ``n - depth`` has ended.
-"""
+"""What a program's plan is written from: costs, labels, and the writer's state (docs/decisions/host.md)."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""Loops: written out until they repeat evenly, then skipped ahead for as long as they do: ``write_loop``.
-
-While it does not change who waits for whom, each stream advances by a constant period per repetition: the host by what
-it issues, a device by what it computes.  Once the last repetitions have been even, the next ones are known until some
-wait starts or ceases to matter: a queue fills up, or the host falls behind.  That many repetitions become one activity
-on each stream; then some are written out again.  The engine executes everything that is written, so this module does
-not know the cost of an operator; the result is exact but for rounding.
-"""
+"""Loops: written out until they repeat evenly, then skipped ahead (docs/decisions/host.md)."""
 
 from __future__ import annotations
 

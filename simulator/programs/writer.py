@@ -1,10 +1,4 @@
-"""Writes a program as a plan: :class:`Writer`.
-
-A host stream issues, runs Python and waits; each stream of a device runs what it has been issued, in order; a GPU has
-one copy engine per direction.  An operator waits for its issue, for the tensors it reads, and for its stream.  The host
-waits for a free entry in the stream's queue (:mod:`simulator.programs.costs`), so that a slow device holds it up.
-Loops are written by :mod:`simulator.programs.loops`.
-"""
+"""Writes a program as a plan: :class:`Writer` (docs/decisions/host.md)."""
 
 from __future__ import annotations
 

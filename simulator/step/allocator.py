@@ -1,10 +1,4 @@
-"""PyTorch's caching allocator of device memory: what it holds, given the tensors that come and go.
-
-Reference: pytorch, c10/cuda/CUDACachingAllocator.cpp (``round_size``, ``get_allocation_size``, ``get_free_block``,
-``should_split``, ``try_merge_blocks``, ``release_cached_blocks``).  Of one stream.  By default, segments keep their
-size; with ``expandable_segments:True``, a pool is one segment that grows page by page at its end
-(``try_allocate_expandable_block``), and whole pages within free blocks can be returned (``unmap_block``).
-"""
+"""PyTorch's caching allocator: what it holds, given the tensors that come and go (docs/decisions/step-models.md)."""
 
 from __future__ import annotations
 

@@ -1,27 +1,4 @@
-"""Compiled steps: element-wise operators share one pass over memory, and what is saved for the backward pass.
-
-Each layer of a group reads a result of an earlier layer in the group, or is the first; at most one of them reduces
-over rows (a normalisation, a softmax).  A group waits for layers that join later, past others that read none of its
-results: a gate's activation waits for the product that it is multiplied by, and a whole rotation is one kernel.  The
-group's kernel reads only external inputs and writes only results that are read outside the group.  In the backward
-pass, the group is recomputed from what is saved.  (As in TorchInductor; Ansel et al., "PyTorch 2", ASPLOS 2024,
-sections 4 and 5.)
-
-AOTAutograd cuts the joint graph of both passes where the fewest bytes are saved, under rules that forbid to run some
-results again (``should_ban_recomputation`` and ``solve_min_cut`` in ``torch/_functorch/partitioners.py``):
-
-* Results of what no fused kernel computes (products, convolutions, pools, joined tensors) never run again.
-* What such an operator reads in the backward pass is *materialised* there, and is saved: the input of a convolution or
-  a product, in its format, once for all that read it.
-* What fused kernels alone need, they compute again from saved tensors, but for the result of a layer that reads a
-  tensor which an earlier layer reads, too, before one that no kernel is fused with (*used far apart*): a sum along the
-  residuals is saved.  The normalised rows that Inductor saves in its place have its size.
-* Statistics of rows are saved, and with one byte an element masks of random numbers, and where a bound (ReLU) held of
-  which nothing else is saved.
-
-A loss of scores saves the scores, and not their log-softmax.  The largest of a window is found by an offset of one byte
-(``_low_memory_max_pool_with_offsets``), and not by the input.
-"""
+"""Compiled steps: groups of operators that are one kernel, and what is saved (docs/decisions/step-models.md)."""
 
 from __future__ import annotations
 

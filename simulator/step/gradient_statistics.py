@@ -1,16 +1,4 @@
-"""What AdaptDL runs besides a step: the statistics of gradients by which it chooses batch sizes.
-
-``adaptdl/torch/gradient_noise_scale.py`` (petuum/adaptdl) calls plain torch, tensor by tensor.  A squared norm is
-``g.pow(2).sum(dtype=torch.float64)``: a square, a copy in fp64, which torch makes as it sums fp32 into nothing else,
-and a sum.  A hook of each parameter adds that of its local gradient to a sum, as soon as there is the gradient.  After
-the backward pass, and the exchange of gradients, each gradient is divided twice (by the loss's scale, by the count of
-micro-batches) and its norm read back.  A replica alone, which has no other gradient to compare with, keeps that of the
-step before: the norms of it and of the mean of both are read back too.
-
-``AdaptiveDataParallel`` (``adaptdl/torch/parallel.py``) is DistributedDataParallel, also of one replica, which copies
-gradients into buckets and back.  It clears gradients by ``optimizer.zero_grad()``, which before PyTorch 2.0 sets them
-to zero; the backward pass adds to them.
-"""
+"""What AdaptDL runs besides a step: statistics of gradients (docs/decisions/step-models.md)."""
 
 from __future__ import annotations
 

@@ -1,12 +1,4 @@
-"""One call of a framework: what the host issues, and what then runs on the device, or the exchange that it sends.
-
-With sequence parallelism, Megatron-LM gathers the rows that a product reads again in the backward pass, because the
-product for the gradient of its weight reads them and each rank saves its part.  It starts to gather them beside the
-product for the gradient of the input (``LinearWithGradAccumulationAndAsyncCommunication``; Transformer Engine alike).
-A product of Hopper and later has a block on each SM until it ends (persistent kernels): blocks whose SM the exchange
-holds start late, so both together last about as long as one after the other.  Before, blocks end all the time and leave
-room; there the second gather is taken as hidden.
-"""
+"""One call of a framework: what the host issues, and what then runs (docs/decisions/step-models.md)."""
 
 from __future__ import annotations
 

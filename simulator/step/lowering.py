@@ -1,9 +1,4 @@
-"""The kernels of a step: those of each operator, as the framework or a compiler runs them.
-
-Each operator says which kernels a library runs for it.  This module adds what only a step has: batch normalisation with
-running statistics, copies between layouts, autocast's casts, sums of gradients, fused groups, the update, and the share
-of each kernel's bytes that is in no cache.
-"""
+"""The kernels of a step, as the framework or a compiler runs each operator's (docs/decisions/step-models.md)."""
 
 from __future__ import annotations
 

@@ -1,15 +1,4 @@
-"""What Megatron-LM with Transformer Engine keeps in memory otherwise than plain PyTorch.
-
-* Gradients of parameters are summed in one buffer that lives from the first step on: in fp32, or for fp16 in that
-  format (``main_grad``; ``accumulate_allreduce_grads_in_fp32``, which training in bf16 sets).
-* Linear layers of blocks write their gradients into this buffer, and hand autograd a tensor that nobody reads: one for
-  all weights of a shape, which stays (``get_dummy_wgrad`` in transformer_engine/pytorch/module/base.py).
-* What is between two products of a feed-forward part is one function (``bias_swiglu_impl``, ``bias_gelu_impl``), which
-  saves only what it reads.  Experts' outputs are weighed in it as well (``weighted_bias_swiglu_impl``).
-* Attention reads a value that is part of a larger tensor from a contiguous copy.
-* The loss of a divided vocabulary (``vocab_parallel_cross_entropy``) writes the softmax over its fp32 scores, and the
-  scores' gradient over the softmax.
-"""
+"""What Megatron-LM with Transformer Engine keeps otherwise than plain PyTorch (docs/decisions/step-models.md)."""
 
 from __future__ import annotations
 

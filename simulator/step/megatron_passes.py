@@ -1,43 +1,4 @@
-"""What Megatron-Core runs otherwise than layer by layer: joint products, fused functions, and passes of experts.
-
-Queries, keys and values are one matrix (``linear_qkv`` in megatron/core/transformer/attention.py), and so are a gate
-and what it multiplies (``linear_fc1`` of a gated feed-forward part in mlp.py).  So the input is cast once, and its
-gradient comes whole from one product instead of being added up.  Each expert's gate is joined in the network itself.
-Adapters (LoRA) of joined layers are one: a product to their rank, one to all results, and one scale and sum.  The first
-of the layers in forward order stands for all: forward, the others read its result; backward, it comes last, when the
-gradients of all results are there.
-
-Functions are
-
-* the activation between two products of a feed-forward part with its gate (``bias_swiglu_fusion``, on by default);
-* rotary positions of queries and of keys (``apply_rope_fusion``, on by default: ``fused_apply_rotary_pos_emb`` of
-  Transformer Engine); those of latent attention stay passes of plain torch.
-
-Forward, a function reads what enters and writes its result.  Backward, an activation reads what entered and the
-gradient of its result, a rotation that gradient alone, and both write the gradients of what entered.
-
-Experts (megatron/core/transformer/moe) have passes over memory besides their products.
-
-T tokens, each copied to k experts, are R = k T rows of h numbers.  With ``--moe-permute-fusion``, a fused router and a
-fused activation, as NVIDIA's recipes have them, the forward pass runs, and the backward pass mirrors,
-
-- the router (``router.py``): its choice of experts and the probabilities, in fp32 over all experts, with
-  :data:`CHOOSING` passes; counts of tokens for the dispatcher with :data:`COUNTING` calls, which move next to nothing;
-- ``permute``: R rows written from T tokens, and ``unpermute``: T sums read from R rows;
-- with the all-to-all dispatcher, probabilities of all rows in an all-to-all of their own (``token_dispatch``), and
-  over ranks that have several experts each ``sort_chunks_by_idxs``, R rows copied from the order of ranks to that of
-  experts, and back after the experts;
-- for products in 8 or 4 bits: ``Fp8Padding``, R rows copied to aligned places, and back;
-- the activation with its gate and the router's probabilities, one kernel (``weighted_bias_swiglu_impl``,
-  ``weighted_bias_quick_geglu_impl``, ``weighted_squared_relu_impl``), so nothing is weighed after the experts;
-- if gates are clamped (gpt-oss), plain torch clamps each half and joins both before that kernel.  The same function
-  copies its offset to the device (``torch.tensor(linear_offset, device=...)``), and the host waits for this;
-- if experts have biases: ``_apply_bias``, for each expert a product of its bias with the probabilities and a sum, both
-  in fp32, then all rows joined and cast (``TEGroupedMLP``).
-
-With the flex dispatcher (DeepEP, HybridEP) tokens arrive once per rank; one pass copies them to experts, aligned, and
-one adds them up again, in place of permuting, sorting and padding.
-"""
+"""What Megatron-Core runs otherwise than layer by layer: joint products, passes (docs/decisions/step-models.md)."""
 
 from __future__ import annotations
 

@@ -1,13 +1,4 @@
-"""Memory in the forward and backward pass, tensor by tensor, as autograd allocates and frees it.
-
-Forward, a tensor lives until the last layer that reads it has run, or until the backward pass of the first layer that
-saved it.  Backward, while the kernels of a layer run, there are: the data that it and earlier layers saved, the
-gradient of its result, the gradients of its inputs and parameters, and scratch.  Then what it saved is freed, and so is
-the gradient of its result unless that was passed on as the gradient of an input.  Where autocast copied weights or
-inputs, their gradients are cast back, one by one.  A tensor that several layers read gets a gradient from each; these
-are added in place once the second one exists (``accumulate`` in torch/csrc/autograd/input_buffer.cpp), and parts of
-one tensor (queries, keys and values) are joined when all exist.
-"""
+"""Memory of the forward and backward pass, tensor by tensor, as autograd has it (docs/decisions/step-models.md)."""
 
 from __future__ import annotations
 

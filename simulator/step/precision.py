@@ -1,31 +1,4 @@
-"""Precision policies: the number format in which each operator computes.
-
-``fp32``, ``fp64``, ``fp16`` and ``bf16`` are one format for all operators.  ``tf32`` is fp32 with matrix products and
-convolutions in TF32.  ``torch`` is PyTorch's default: fp32, with convolutions in TF32 if the device has it.  TF32 is
-taken where it is faster than fp32 (:func:`simulator.devices.predict.allowed_ways`).
-
-``amp-fp16`` and ``amp-bf16`` are PyTorch's autocast: products in half precision; normalisation over rows, softmax and
-loss in fp32; other operators in the format of their inputs; parameters in fp32, cast at each step
-(:mod:`simulator.step.conversions`).
-
-``graph-fp16`` and ``graph-bf16`` are mixed precision by a pass over the whole graph (TensorFlow, OneFlow, MXNet,
-MindSpore): the results of normalisation, softmax and loss are cast back to half precision at once, and the operators
-between are in half precision.
-
-``master-fp16`` and ``master-bf16`` keep weights, activations and gradients in half precision, and update an fp32 copy
-of the weights (Micikevicius et al., "Mixed Precision Training", arXiv 1710.03740, section 3.1): apex and MindSpore at
-level O2, Megatron-LM, DeepSpeed.  Only the loss is in fp32.  ``master-fp8`` is ``master-bf16`` with linear layers in
-fp8, whose operands are cast for each product (Transformer Engine; attention and layers outside repeated blocks stay in
-bf16).  ``nvfp4`` is the same in 4 bits with a scale for each block of 16 values, on GPUs that multiply them
-(Transformer Engine's recipe ``NVFP4BlockScaling``; "Pretraining Large Language Models with NVFP4", arXiv 2509.25149);
-all three products of a linear layer are in 4 bits, their operands quantised first (:mod:`simulator.step.conversions`).
-No block stays in bf16, as in Megatron-Bridge's ``bf16_with_nvfp4_mixed``.
-
-``int8`` and ``int4`` are networks quantised after training (Jacob et al., arXiv 1712.05877): linear layers and
-convolutions multiply such numbers, and activations are stored in 8 bits; the weights of ``int4`` in 4.  Normalisation
-over rows, softmax, attention and recurrent layers compute in half precision if the device gains by it, else in fp32;
-their inputs are dequantised, and their results quantised again.
-"""
+"""Precision policies: the number format in which each operator computes (docs/decisions/step-models.md)."""
 
 from __future__ import annotations
 

@@ -1,15 +1,4 @@
-"""Recomputation: activations that the backward pass computes again instead of loading them.
-
-- ``full``: blocks save only their input (Chen et al., "Training Deep Nets with Sublinear Memory Cost", arXiv
-  1604.06174); all blocks, or the first few of each pipeline stage (Megatron-LM's ``--recompute-method block``).
-- ``selective``: parts of blocks run again, by the names of Megatron-LM's ``--recompute-modules``.  ``core_attn`` is
-  the usual one: attention's scores are most of the memory of a block but little of its arithmetic (Korthikanti et al.,
-  "Reducing Activation Recomputation", arXiv 2205.05198, section 4.1).
-- ``operators``: blocks save the results of attention, of reduce-scatters and of every second matrix product, and run
-  the rest again as far as it is needed (torchtitan's selective activation checkpointing).  In eager mode each of these
-  results is held until the block runs again, even if its own backward pass does not need it
-  (``_CachingTorchDispatchMode`` in torch/utils/checkpoint.py).
-"""
+"""Recomputation: activations that the backward pass computes again (docs/decisions/step-models.md)."""
 
 from __future__ import annotations
 

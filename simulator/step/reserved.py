@@ -1,16 +1,4 @@
-"""The memory that a process holds beyond the tensors that are there: gaps, workspaces and the driver's context.
-
-What PyTorch's allocator holds is found by replaying the first steps through it (:func:`reserved_and_allocated`).
-Blocks of unlike sizes and lifetimes leave gaps.  Most come from the order of the first step: the optimiser's state
-does not exist until its end, and then fills gaps that the next step's activations were to use; likewise gathered
-units and gradients come and go between activations.  So two steps are replayed, tensor by tensor, through
-:mod:`simulator.step.allocator`.
-
-FSDP gathers a unit into one flat buffer on a stream of its own, then copies it out to parameters, and keeps the buffer
-until the next unit is copied (``foreach_all_gather`` and ``AllGatherState`` in torch/distributed/fsdp/_fully_shard).
-Each stream has its own segments, so these buffers never serve what is computed (:func:`simulator.step.memory.with_gaps`
-counts them).
-"""
+"""What a process holds beyond tensors: gaps, workspaces and the driver's context (docs/decisions/step-models.md)."""
 
 from __future__ import annotations
 

@@ -1,14 +1,4 @@
-"""Data parallelism (``dp``): each rank has a data-parallel replica, and gradients are summed over the ranks.
-
-As in PyTorch's DistributedDataParallel (Li et al., "PyTorch Distributed", VLDB 2020, section 4.2), gradients fill
-buckets as they become ready, and each bucket is exchanged while the backward pass continues; the update waits for the
-last one.  Without buckets, all gradients are exchanged together after the backward pass.  With several micro-batches,
-the last one exchanges the accumulated gradients.
-
-DistributedDataParallel divides each gradient by the number of ranks as it copies it into its bucket, and copies the
-sums back into the gradients before the update (Reducer; Horovod's fusion buffer does the same).  Both copies are made
-in C++, without autograd.
-"""
+"""Data parallelism (``dp``): replicas, whose gradients are summed (docs/decisions/parallelism.md)."""
 
 from __future__ import annotations
 

@@ -1,17 +1,4 @@
-"""The memory that each device needs in a step over several devices, with what NCCL takes for its communicators.
-
-Each group that exchanges has a communicator, even if another has the same ranks: the axes that divide layers, the
-ranks with the same parameters or shards (those of experts apart), and the stages of a pipeline.  Then there are those
-in which ranks wait for each other and sum single numbers:
-
-* all ranks: ``torch.distributed``'s default group, in which trainers begin with a barrier.  It is that of the gradients
-  where these are exchanged among all by plain PyTorch; Megatron-LM (megatron/core/parallel_state.py) and DeepSpeed
-  (deepspeed/utils/groups.py, ``_clone_world_group``) make another one for them.
-* the ranks of a replica: Megatron-LM's norm of the gradients and its check for infinities (``model_parallel_group``);
-  with a distributed optimiser, all ranks (``get_grad_stats_parallel_group`` in distrib_optimizer.py).
-
-Experts' tokens go through buffers of their dispatcher instead where it has its own (``flex``: DeepEP's).
-"""
+"""The memory of each device in a step over several, with NCCL's (docs/decisions/parallelism.md)."""
 
 from __future__ import annotations
 

@@ -1,12 +1,4 @@
-"""Micro-batches one after the other (:class:`Batches`), and two at once.
-
-Of equal micro-batches the first are simulated one by one, most others as a single activity.
-
-Of two at once, one computes while the other's tokens are on their way to experts and back.  Megatron-Core's
-``--overlap-moe-expert-parallel-comm`` (``TransformerModelChunkSchedulePlan.run`` in
-megatron/core/models/common/model_chunk_schedule_plan.py) and DualPipe run the forward pass of a micro-batch and the
-backward pass of another in turns, each up to its next exchange of experts, which has a stream of its own.
-"""
+"""Micro-batches one after the other (:class:`Batches`), and two at once (docs/decisions/parallelism.md)."""
 
 from __future__ import annotations
 

@@ -1,41 +1,4 @@
-"""Offload: the host's memory holds the optimiser's state, and its CPUs update (ZeRO-Offload; FSDP's CPUOffload).
-
-Gradients are copied to the host as they are reduced, and its CPUs run the update.  What is copied, in bytes an element
-of a rank's shard, and what the CPU does, is that of the sources, where fp32 is always fp32, and *g* and *p* are the
-bytes of a gradient and of a parameter in computing:
-
-``zero-2``
-    DeepSpeed's stages 1 and 2, and one GPU alone (deepspeed/runtime/zero/stage_1_and_2.py).  Of each gradient, the GPU
-    finds the norm and whether it is finite, then casts and sends it in fp32 (``copy_grads_in_partition``); of several
-    micro-batches, the sums so far are fetched, added to on the GPU, and sent back in *g* bytes
-    (``async_accumulate_grad_in_cpu_via_gpu``).  The CPU scales the gradients, updates, and casts to a pinned buffer,
-    which is copied to the GPU in *p* bytes; then the parameters are all-gathered (``step``).
-``zero-3``
-    Stage 3 (stage3.py).  A gradient goes to the host in *g* bytes, is fetched again, and goes there in fp32
-    (``partition_grads``).  Without parameters on the host, the updated ones are copied from pageable memory, which one
-    thread stages (``_reassign_or_swap_out_partitioned_parameters``; torch casts them on the CPU first).  With them, a
-    unit's shard is copied to the GPU in *p* bytes before it is gathered.
-``fsdp``
-    FSDP2's CPUOffloadPolicy (torch/distributed/fsdp/_fully_shard, ``foreach_reduce`` and ``all_gather_inputs``).
-    Shards of parameters are copied to the GPU in the format in which they are updated, gradients to the host likewise;
-    those of later micro-batches are added there.  The update is torch's own on the CPU, tensor by tensor unless it is
-    fused.
-
-In both of DeepSpeed's, the host waits for the copies of a bucket before it issues on, as it reads whether each gradient
-is finite (``update_offload_overflow_tracker_for_param_grad``), and as stage 3 does not copy asynchronously.  FSDP's
-copies overlap with the backward pass, but for the host's additions.  In stages 1 and 2 a rank's shard is a contiguous
-part of all parameters, so few ranks copy a bucket while the others wait for them, unless parameters go round the ranks
-(``round_robin_gradients``, whose documentation says so); stage 3 and FSDP divide each parameter among all ranks.
-On disks (``nvme``, stage 3; Rajbhandari et al., "ZeRO-Infinity", SC 2021; deepspeed/runtime/swap_tensor)
-    Gradients that the host has in fp32 are written to disks (``swap_out_gradients``).  The update goes part by part:
-    it reads the fp32 parameters, the state and the gradients, updates, and writes the first two back, one after the
-    other, as ``pipeline_read`` and ``pipeline_write`` are off by default.  Parameters on disks too are read for each
-    pass of a unit, and written after the update.  All disks of a machine hold equal parts, as one striped volume; the
-    host holds its buffers alone.
-
-Copies are from and to pinned memory of the nearest CPU.  DeepSpeedCPUAdam is one pass (csrc/adam/cpu_adam_impl.cpp);
-ranks share the cores and the memory bandwidth of their socket.
-"""
+"""Offload: hosts' memory holds the optimiser's state, and their CPUs update (docs/decisions/parallelism.md)."""
 
 from __future__ import annotations
 

@@ -1,17 +1,4 @@
-"""One Python process that drives all GPUs: hand-written replicas (``loop``), and torch's nn.DataParallel.
-
-One host launches for all devices, so it limits the step if its launches take longer than a device's kernels.
-
-``loop`` (Dive into Deep Learning, 2023, section 13.5): the batch is split; forward and backward passes run replica by
-replica; then, for each gradient, the first GPU adds the copies of the other GPUs' gradients, and the sum is copied
-back; each GPU updates its own replica.
-
-``dataparallel`` (PyTorch, torch/nn/parallel/data_parallel.py): in every step, the batch is scattered, and the
-parameters are broadcast from the first GPU.  One thread per GPU runs the forward pass, and the threads compete for the
-interpreter lock.  Outputs are gathered on the first GPU, which computes the loss.  In the backward pass, autograd has
-one thread per device, and these do not need the interpreter.  Once all gradients are complete, they are reduced onto
-the first GPU, which alone updates.
-"""
+"""One Python process that drives all GPUs: ``loop``, and torch's nn.DataParallel (docs/decisions/parallelism.md)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Pipeline parallelism (``pp``): consecutive parts of the network on different ranks.
-
-First, the time of each part for one micro-batch is found (:func:`plan_chunk`).  Then a step is a plan of these passes,
-of the transfers between stages, and of the sums of gradients and the update at the end (:func:`plan_pipeline`).  The
-host waits for the device after each pass, as Megatron-LM's does before it sends.
-"""
+"""Pipeline parallelism (``pp``): parts of the network on different ranks (docs/decisions/parallelism.md)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Schedules of a pipeline: where the parts of the network are, and the order of each stage's passes.
-
-Micro-batches pass the stages along a **path**, given as places: (stage, chunk).  In a V the second half of the network
-comes back through the stages; with two directions each stage holds a part of both, and so parameters are there twice.
-"""
+"""Schedules of a pipeline: places of parts, and each stage's order of passes (docs/decisions/parallelism.md)."""
 
 from __future__ import annotations
 

@@ -1,19 +1,4 @@
-"""Data parallelism through parameter servers as a key-value store: push, pull, and bounded staleness.
-
-The steps are those of Dive into Deep Learning (2023), section 13.7: a batch is read and split over the GPUs of a node;
-forward and backward passes; gradients are summed within the node; the sum goes to the CPU and is pushed to the
-servers, which add and update the parameters; the CPU pulls these, and they return to the GPUs.  One key is a layer.
-Its exchange starts when its gradients are complete, last layer first, and ends before its forward pass in the next
-step.
-
-A pull of step s waits for the worker's own push of step s and for all others' pushes of step s - K, where K is the
-staleness: a worker is at most K steps ahead of the slowest (stale synchronous parallel: Ho et al., "More Effective
-Distributed ML via a Stale Synchronous Parallel Parameter Server", NIPS 2013, section 2.1; the bounded delay of Li et
-al., "Scaling Distributed Machine Learning with the Parameter Server", OSDI 2014, section 3.4).  With K = 0, all wait
-for all, and a server updates once with the sum; otherwise each push is an update of its own, and a server makes them
-one at a time, in order of arrival (MXNet 1.x, src/kvstore/kvstore_dist_server.h: one thread, that of class
-``Executor``, runs all updates from a queue).
-"""
+"""Parameter servers as a key-value store: push, pull, and bounded staleness (docs/decisions/parallelism.md)."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""Sharded data parallelism (``fsdp``, ZeRO-3): each rank keeps a shard of the parameters.
-
-As in PyTorch's FSDP (Zhao et al., "PyTorch FSDP", VLDB 2023, sections 3.2 and 3.3): a unit is a repeated block, or the
-layers between two.  Its parameters are gathered before its forward and again before its backward pass, one unit ahead,
-and its gradients are reduce-scattered after it, in every micro-batch.  A rank updates its shard.  The hooks that do
-this take host time in each pass of a unit, and more for each of its parameters.
-"""
+"""Sharded data parallelism (``fsdp``, ZeRO-3): each rank keeps a shard (docs/decisions/parallelism.md)."""
 
 from __future__ import annotations
 

@@ -1,17 +1,4 @@
-"""Keys and teams of a step through parameter servers: what is pushed and pulled together, and nodes that do the same.
-
-If a server is lost during an exchange (:class:`Loss`), the remaining ones take over its keys, in equal slices.  The
-first worker sends them the parameters that it pulled last, because the lost server's are gone.  Then every worker
-repeats all transfers that were in progress, and all pushes whose results had not yet returned to all workers; later
-transfers use the remaining servers.  The lost server's optimiser state is lost (Li et al., OSDI 2014, section 4.3, keep
-a copy on the next server of a ring; none is kept here).  The loss is detected at once.
-
-One node of a team is simulated and stands for all.  Two nodes do the same if exchanging them changes nothing: they are
-equal machines, with the same GPUs at the same pace, and hold equal shares of every key.  A small key is on one server
-only, so each node with a server is usually a team of its own.  Where nodes do not wait for each other in every step,
-each is one: servers serve one of them before the other, so equal nodes do not stay in step.  One flow stands for the
-equal routes between the equal nodes of a team and the servers (:func:`bundled`).
-"""
+"""Keys and teams of a step through servers: nodes that do the same (docs/decisions/parallelism.md)."""
 
 from __future__ import annotations
 

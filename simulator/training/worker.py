@@ -1,8 +1,4 @@
-"""Ranks in a plan: their exchanges, and their work, which hosts issue and devices run, each in order.
-
-A stream of exchanges runs collectives over the same groups, one after the other.  An exchange within a layer is added
-once for all workers.
-"""
+"""Ranks in a plan: their exchanges and their work, each in order (docs/decisions/parallelism.md)."""
 
 from __future__ import annotations
 
