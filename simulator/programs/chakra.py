@@ -7,7 +7,7 @@ import io
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from math import inf
 from pathlib import Path
@@ -65,12 +65,12 @@ class ChakraTrace:
 
 
 @cache
-def _messages() -> tuple[Any, Any]:
-    """Return the classes of a node and of the metadata at a file's head; raises MissingDependency."""
+def _messages() -> tuple[Any, Any, Any]:
+    """Return the classes of a node and of the metadata at a file's head, and what frames them; or MissingDependency."""
     try:
-        descriptors, pool, factory = (
+        descriptors, pool, factory, framing = (
             import_module(f"google.protobuf.{name}")
-            for name in ("descriptor_pb2", "descriptor_pool", "message_factory")
+            for name in ("descriptor_pb2", "descriptor_pool", "message_factory", "proto")
         )
     except ImportError:
         raise MissingDependency("Chakra traces need protobuf; pip install 'topocast[chakra]'") from None
@@ -102,32 +102,7 @@ def _messages() -> tuple[Any, Any]:
     known = pool.DescriptorPool()
     known.Add(file)
     node, head = (known.FindMessageTypeByName(f"chakra.{name}") for name in ("Node", "GlobalMetadata"))
-    return factory.GetMessageClass(node), factory.GetMessageClass(head)
-
-
-def _pieces(raw: bytes) -> Iterator[bytes]:
-    """Yield the messages of *raw*, each behind its length; raises ValueError where one is cut off."""
-    stream = io.BytesIO(raw)
-    while first := stream.read(1):
-        length, shift, byte = 0, 0, first[0]
-        while byte & 0x80:
-            length |= (byte & 0x7F) << shift
-            shift += 7
-            byte = ord(stream.read(1) or b"\0") if shift < 63 else 0
-        length |= byte << shift
-        piece = stream.read(length)
-        if len(piece) < length:
-            raise ValueError(length)
-        yield piece
-
-
-def _delimited(message: Any) -> bytes:
-    raw: bytes = message.SerializeToString(deterministic=True)
-    left, head = len(raw), bytearray()
-    while left > 0x7F:
-        head.append(left & 0x7F | 0x80)
-        left >>= 7
-    return bytes([*head, left]) + raw
+    return factory.GetMessageClass(node), factory.GetMessageClass(head), framing
 
 
 def read_chakra(path: str) -> ChakraTrace:
@@ -173,13 +148,16 @@ def _groups_beside(prefix: str, faults: list[Fault]) -> dict[str, tuple[int, ...
 
 def _read_rank(path: str, groups: dict[str, tuple[int, ...]], faults: list[Fault]) -> dict[int, ChakraNode]:
     """Return the nodes of one file, and add the *groups* that it names."""
-    node_class, _ = _messages()
+    node_class, _, framing = _messages()
     shown, nodes = one_line(path), dict[int, ChakraNode]()
     raw = read_user_file(path, _MOST_BYTES, shown)
     try:
         raw = gzip.decompress(raw) if raw.startswith(b"\x1f\x8b") else raw
-        _, *pieces = _pieces(raw)  # the first is the metadata
-        messages = [node_class.FromString(piece) for piece in pieces]
+        stream = io.BytesIO(raw)
+        any_class = import_module("google.protobuf.empty_pb2").Empty  # metadata of any version
+        if framing.parse_length_prefixed(any_class, stream) is None:
+            raise EOFError
+        messages = list(iter(partial(framing.parse_length_prefixed, node_class, stream), None))
     except Exception:  # what protobuf raises is not of one class
         faults.append(Fault("is not a Chakra trace: its messages cannot be read", shown))
         return nodes
@@ -269,8 +247,9 @@ def _lacks(
 
 def written_rank(nodes: Sequence[ChakraNode]) -> bytes:
     """Return the file of a rank's *nodes*."""
-    node_class, head_class = _messages()
-    raw = [_delimited(head_class(version="0.0.4"))]
+    node_class, head_class, framing = _messages()
+    raw = io.BytesIO()
+    framing.serialize_length_prefixed(head_class(version="0.0.4"), raw)
     codes = {op: number for number, op in reversed(_OPS.items())}
     for node in nodes:
         whole_us = round(node.duration_s * 1e6)
@@ -294,5 +273,5 @@ def written_rank(nodes: Sequence[ChakraNode]) -> bytes:
             told["num_ops"] = "int64_val", round(node.flop)
         for name, (field, value) in told.items():
             message.attr.add(name=name, **{field: value})
-        raw.append(_delimited(message))
-    return b"".join(raw)
+        framing.serialize_length_prefixed(message, raw)
+    return raw.getvalue()
