@@ -12,8 +12,8 @@ from typing import Generic, TypeVar
 
 from simulator.errors import InputError, nearest
 from simulator.records import dataclass, field
-from simulator.topology import DeviceKind, each
-from simulator.topology.parts import GpuPart, Part
+from simulator.topology import each
+from simulator.topology.parts import DeviceKind, GpuPart, Part
 from simulator.topology.schema import NO_COSTS, MessagesSpec, PeerLevel, Price, TransportSpec
 
 F = TypeVar("F")

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Literal
 
 from simulator.records import dataclass, replace
 from simulator.sums import sums_by_key
-from simulator.topology.parts import NETWORK_LINKS, CpuPart, LinkPart, NicPart, Part
+from simulator.topology.parts import NETWORK_LINKS, CpuPart, DeviceKind, LinkPart, NicPart, Part
 from simulator.topology.schema import NO_COSTS, MessagesSpec, Price, TransportSpec
 from simulator.topology.yaml_source import YamlSource
 from simulator.units import format_bandwidth
-
-DeviceKind = Literal["gpu", "cpu", "nic", "storage", "pcie-switch", "nvlink-switch", "network-switch"]
 
 
 def each(first: int) -> str:

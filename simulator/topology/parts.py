@@ -14,6 +14,7 @@ LinkKind = Literal["nvlink", "xgmi", "pcie", "socket", "c2c", "ethernet", "infin
 GPU_LINKS = frozenset(("nvlink", "xgmi"))
 NETWORK_LINKS = frozenset(("ethernet", "infiniband", "efa", "omnipath"))
 Duplex = Literal["full", "half"]
+DeviceKind = Literal["gpu", "cpu", "nic", "storage", "pcie-switch", "nvlink-switch", "network-switch"]
 
 
 def told(description: str, default: Any = None, **more: Any) -> Any:
@@ -57,15 +58,9 @@ class GpuPart(Part):
     sm_count: int | None = told("Streaming multiprocessors or compute units", gt=0)
     base_clock: Frequency | None = told("Guaranteed clock")
     boost_clock: Frequency | None = told("Clock that the peak rates assume")
-    max_clock: Frequency | None = told(
-        "Highest clock where power allows; left out: boost_clock, or as above_boost says"
-    )
-    above_boost: bool = told(
-        "A board, for gamers most often, that runs above the boost clock as far as power allows", False
-    )
-    peak: dict[str, FlopRate] = told(
-        "Dense peak rate by precision: fp64, fp32, tf32, fp16, bf16, fp8, int8, int4, nvfp4", {}
-    )
+    max_clock: Frequency | None = told("Highest where power allows; left out: boost_clock, or as above_boost says")
+    above_boost: bool = told("A board, most often for gamers, that exceeds boost_clock as far as power allows", False)
+    peak: dict[str, FlopRate] = told("Dense, by precision: fp64, fp32, tf32, fp16, bf16, fp8, int8, int4, nvfp4", {})
     memory_size: MemorySize | None = told("Device memory")
     memory_bandwidth: Bandwidth | None = told("Peak of the device memory")
     inline_ecc: bool = told("Check bits are kept in the device memory itself: GDDR with error correction on", False)
@@ -78,9 +73,7 @@ class GpuPart(Part):
     memory_latency: Duration | None = told("One load from device memory, its address translated")
     board_power: Power | None = told("Board power limit")
     unified_memory: bool = told("Its memory is its CPU's (GB10): nothing is staged between them", False)
-    pcie_peers: bool = told(
-        "Copies directly to other GPUs over PCIe; NVIDIA's driver does not for GeForce and Titan RTX", True
-    )
+    pcie_peers: bool = told("Copies directly to GPUs over PCIe; NVIDIA's driver: not GeForce and Titan RTX", True)
     nvlink_count: int | None = told("NVLink ports", ge=0)
 
 
@@ -92,15 +85,11 @@ class CacheLevel(Strict):
     bandwidth: Bandwidth | None = told("Of one cache of this level, for all cores that share it")
     shared_by_cores: int = told("Cores that share one cache of this level", 1, gt=0)
     ways: int = told("Lines that a set of it holds", 8, gt=0, le=1024)
-    bytes_per_cycle: float | None = told(
-        "What one core draws from it in a cycle; left out: as most cores", gt=0, le=1024
-    )
+    bytes_per_cycle: float | None = told("What a core draws from it in a cycle; left out: as most do", gt=0, le=1024)
     memory_bandwidth: Bandwidth | None = told(
         "The way from one cache of this level, and its cores, to memory; left out: no limit"
     )
-    neighbours: Bandwidth | None = told(
-        "What cores that share it with these, and are not described, read through it meanwhile"
-    )
+    neighbours: Bandwidth | None = told("What cores that share it, and are not described, read through it meanwhile")
 
 
 class TlbLevel(Strict):
@@ -125,9 +114,7 @@ class DramSpec(Strict):
     banks: int = told("Banks, of all channels together, that work independently of each other", 1, gt=0)
     bank_cycle: Duration | None = told("How long one is busy with an address; left out: the latency to the first word")
     channels: int = told("Channels", 1, gt=0)
-    interleave: Size | None = told(
-        "Bytes that lie on one channel before the next one's; left out: addresses are scattered"
-    )
+    interleave: Size | None = told("Bytes that lie on one channel before the next's; left out: addresses are scattered")
 
 
 class CpuPart(Part):
@@ -140,9 +127,7 @@ class CpuPart(Part):
     thread_count: int | None = told("Hardware threads", gt=0)
     clock: Frequency | None = told("Base clock")
     turbo_clock: Frequency | None = told("Highest clock of one core alone")
-    vector_clock: Frequency | None = told(
-        "Clock of all cores while they compute with vectors; left out: the base clock"
-    )
+    vector_clock: Frequency | None = told("Of all cores while they compute with vectors; left out: the base clock")
     vector_bits: int | None = told("Width of a vector register", gt=0)
     flop_per_cycle: dict[str, Annotated[int, Field(gt=0)]] = told(
         "FLOPs of one core in a cycle by precision: fp64, fp32, fp16, bf16, int8; others it has not", {}
@@ -151,14 +136,10 @@ class CpuPart(Part):
     memory_bandwidth: Bandwidth | None = told("What all channels together sustain")
     memory_latency: Duration | None = told("First word, local")
     core_bandwidth: Bandwidth | None = told("What one core alone sustains from memory")
-    lines_in_flight: int | None = told(
-        "Lines of a stream that one core awaits at once, its prefetchers' among them", gt=0, le=4096
-    )
+    lines_in_flight: int | None = told("Lines of a stream that a core, with prefetchers, awaits", gt=0, le=4096)
     caches: dict[str, CacheLevel] = told("Levels by name: l1, l2, l3", {})
     tlb: dict[str, TlbLevel] = told("Buffers of translated addresses by name: l1, l2; none: no cost", {})
-    nested_page: Size | None = told(
-        "Of a guest: the pages in which its host maps its memory; walks then go through two tables"
-    )
+    nested_page: Size | None = told("Of a guest: pages in which its host maps its memory; walks go through two tables")
     dram: DramSpec | None = told("Banks and channels of its memory; left out: they bound nothing")
     line_moves: LineMoves | None = told("Of a line that another core has")
     core_latency: dict[Literal["fma", "branch-miss", "mutex"], Duration] = told(
@@ -173,9 +154,7 @@ class SwitchPart(Part):
     kind: Literal["switch"]
     of: Literal["pcie", "nvlink", "network"] = Field(..., description="What it switches")
     latency: Duration = told("Added to each passage", 0.0)
-    forwarding: Literal["cut-through", "store-and-forward"] = told(
-        "Whether a packet is received whole before it is sent on", "cut-through"
-    )
+    forwarding: Literal["cut-through", "store-and-forward"] = told("When a packet is sent on", "cut-through")
     packet: Size = told("Packet that a store-and-forward switch holds whole", 0.0)
     fabric_bandwidth: Bandwidth | None = told("All ports together; left out: no limit")
     port_count: int | None = told("Ports", gt=0)
@@ -193,9 +172,7 @@ class NicPart(Part):
     plugin_latency: Duration = told("What a collective library's plugin tells it to plan for a hop", 0.0)
     plugin_time: Duration = told("What that plugin takes for a message, on top of the adapter", 0.0)
     in_order: bool = told("Whether each 128 bytes arrive whole and in order, as NCCL's LL needs", True)
-    algorithms: tuple[Literal["ring", "tree"], ...] = told(
-        "Algorithms that its setup leaves NCCL between nodes; left out: all", ()
-    )
+    algorithms: tuple[Literal["ring", "tree"], ...] = told("Those its setup leaves NCCL between nodes; else all", ())
     gpudirect: bool = told("Reads and writes GPU memory without the host", False)
 
 
@@ -212,12 +189,8 @@ class StoragePart(Part):
     inner_track: Length | None = told("Diameter of its innermost track")
     areal_density: Density | None = told("Bits on a square inch of a platter")
     bit_aspect: float | None = told("Width of a track over the length of a bit", gt=0, le=100)
-    parallel: int | None = told(
-        "Requests that it serves at the same time; left out: one of a disk, else as many as come", gt=0
-    )
-    write_block: Size | None = told(
-        "Of flash: what is erased at once; a smaller write in place reads, erases and writes it whole"
-    )
+    parallel: int | None = told("Requests that it serves at once; left out: one of a disk, else as many as come", gt=0)
+    write_block: Size | None = told("Of flash: what is erased at once; smaller writes in place rewrite it whole")
     burst_rate: Rate | None = told("Operations a second of a volume while its credits last")
     burst_credits: int | None = told("Operations that full credits hold", gt=0)
     size: Size | None = told("Capacity")

@@ -11,7 +11,7 @@ from simulator.errors import FAULTS_SHOWN, Fault, InputError, nearest, one_line
 from simulator.sums import lists_by_key, sums_by_key
 from simulator.topology import catalogue
 from simulator.topology.catalogue import kept_positions
-from simulator.topology.parts import CpuPart, GpuPart, LinkPart, NicPart, Part, StoragePart, SwitchPart
+from simulator.topology.parts import CpuPart, DeviceKind, GpuPart, LinkPart, NicPart, Part, StoragePart, SwitchPart
 from simulator.topology.schema import (
     MAX_NAMES,
     DeviceSpec,
@@ -190,7 +190,7 @@ class Resolver:
         if isinstance(part, CpuPart) and "core_count" in changes and part.core_count and part.thread_count:
             changes.setdefault("thread_count", changes["core_count"] * part.thread_count // part.core_count)
         part = part.model_copy(update=changes) if changes else part
-        kind = cast(t.DeviceKind, f"{part.of}-switch" if isinstance(part, SwitchPart) else part_kind)
+        kind = cast(DeviceKind, f"{part.of}-switch" if isinstance(part, SwitchPart) else part_kind)
         for name in names:
             if name in self.devices:
                 self.fault(path, f"the device '{name}' is described twice; also by '{self.keys[name]}'", key=True)

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, mo
 
 from simulator.errors import one_line
 from simulator.records import dataclass
-from simulator.topology.parts import Duplex, LinkKind, OwnPart, Strict, told
+from simulator.topology.parts import DeviceKind, Duplex, LinkKind, OwnPart, Strict, told
 from simulator.units import Bandwidth, Duration, MemorySize
 
 MAX_NAMES = 65_536
@@ -178,9 +178,7 @@ class DeviceSpec(Strict):
     """One device, or a range of equal ones (``gpu[0-7]``)."""
 
     part: str | None = told("Name of a part; instead of kind")
-    kind: Literal["gpu", "cpu", "nic", "storage", "pcie-switch", "nvlink-switch", "network-switch"] | None = told(
-        "What it is, where no part is named"
-    )
+    kind: DeviceKind | None = told("What it is, where no part is named")
     memory_size: MemorySize | None = told("Of a GPU or a CPU, in place of the part's")
     memory_bandwidth: Bandwidth | None = told("Of a GPU or a CPU, in place of the part's")
     core_count: int | None = told("Of a CPU, in place of the part's: what a cloud lends", gt=0)
@@ -212,9 +210,7 @@ class LinkSpec(_LinkFigures):
 class MeshSpec(_LinkFigures):
     """Links between GPUs as a matrix of counts, as ``nvidia-smi topo -m`` prints it."""
 
-    matrix: str = Field(
-        ..., description="One row a GPU: X on the diagonal, NV2 or 2 for two links, other words for none"
-    )
+    matrix: str = Field(..., description="A row a GPU: X on the diagonal, NV2 or 2 for two links, other words for none")
 
 
 class TransportSpec(Strict):
@@ -278,9 +274,7 @@ class ClusterSpec(Strict):
     node: str | None = told("A built-in topology or a path beside this file")
     nodes: int | None = told("How many", ge=1, le=MAX_NODES)
     groups: tuple[GroupSpec, ...] = told("In place of both: groups of equal nodes, in order", ())
-    fabric: str | None = told(
-        "Link part between each NIC and the network, or an Ethernet rate (25Gbit/s); left out: the NIC's own rate"
-    )
+    fabric: str | None = told("Link part from each NIC to the network, or an Ethernet rate; left out: the NIC's own")
     switch: str | None = told("Switch part of the network; left out: one switch without limits")
     oversubscription: float = told("Sum of the NICs over what the network carries at once", 1.0, ge=1, le=1000)
     messages: MessagesSpec = told("What messages cost the hosts; left out: nothing", NO_COSTS)
@@ -304,9 +298,7 @@ class TopologyFile(Strict):
     aliases: tuple[str, ...] = told("Names under which tables of measurements list this machine", ())
     source: str = told("Where the structure comes from; starts with UNVERIFIED where nobody read it", "")
     trays: int = told("Computers whose GPUs share its NVLinks, each as many; tables call them nodes", 1, ge=1, le=1024)
-    price_per_hour: PriceField | None = told(
-        "What an hour of it costs, a cluster as a whole, for example 31.22 USD; none is built in"
-    )
+    price_per_hour: PriceField | None = told("What all of it costs, for example 31.22 USD; none is built in")
     parts: dict[str, OwnPart] = told("Parts of your own, beside those of the catalogue", {})
     devices: dict[str, DeviceSpec] = told("Name or range, for example gpu[0-7], and what it is", {})
     links: tuple[LinkSpec, ...] = ()
