@@ -11,17 +11,13 @@ from simulator.records import dataclass, field, fields
 
 @dataclass(frozen=True, slots=True)
 class HostTime:
-    """The time of an operation, what bounds it, and why.
-
-    ``of`` names what is timed: a pass, one access, a block.  ``bound`` is a few words; ``why`` holds whole sentences
-    with the figures behind the time.  ``figures`` holds the same figures by name, in SI, with their unit in the name.
-    """
+    """The time of an operation, what bounds it, and why."""
 
     time_s: float
-    of: str
-    bound: str
-    why: tuple[str, ...] = ()
-    figures: Mapping[str, float] = field(default_factory=dict)
+    of: str  # a pass, one access, a block
+    bound: str  # a few words
+    why: tuple[str, ...] = ()  # sentences with the figures behind the time
+    figures: Mapping[str, float] = field(default_factory=dict)  # by name, in SI, with the unit in the name
 
 
 _ALWAYS = frozenset(("where", "kind", "size_bytes", "device", "threads", "in_graph"))

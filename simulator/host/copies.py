@@ -52,10 +52,7 @@ def page_faults_s(question: CopyQuestion, places: Places) -> float:
 
 
 def copy_plan(question: CopyQuestion, places: Places, router: Router) -> Plan:
-    """Return the plan of the copy, or of both, each on its own engine; a waited copy ends with the host's wait.
-
-    Raises InputError where the machine has no such GPU, no CPU, or no route between them.
-    """
+    """Return the plan of the copy, or of both; raises InputError without such GPUs, a CPU or a route."""
     plan, costs, machine = PlanBuilder(), places.constants(CopyCosts), router.machine
     size, faults_s, last = question.size_bytes, page_faults_s(question, places), []
     ways = [route := copy_route(question, router)]
@@ -110,12 +107,7 @@ def copy_bound_s(question: CopyQuestion, places: Places, router: Router) -> floa
 
 
 def thread_rate(machine: Machine, places: Places, way: Route) -> float:
-    """Return the rate, in B/s, at which one thread copies between memory of the host at an end of *way* and the buffer.
-
-    The driver's buffer holds the same few pieces again and again.  On Intel's CPUs, PCIe devices read them from the
-    last-level cache and write them there (Intel, "Data Direct I/O Technology", 2012): only the program's side of
-    the copy is memory traffic; elsewhere they write to memory, from where the thread has to fetch them.
-    """
+    """Return the B/s at which a thread copies between memory of the host at an end of *way* and the buffer."""
     host = next(end for end in (way.src, way.dst) if machine.nodes[end].kind == "cpu")
     cpu, piece_bytes = places.host_of(host, 1), places.constants(CopyCosts).piece_bytes
     memory_Bps = bandwidth(cpu, float("inf"), 1)
@@ -151,11 +143,7 @@ def _gpu_node(machine: Machine, number: int) -> int:
 
 
 def _through_host(router: Router, src: int, dst: int) -> Route:
-    """Return the route from *src* up to the memory next to it, and down to *dst* from the memory next to that.
-
-    Between sockets the buffer moves as ordinary memory traffic, which is faster than device traffic and never the
-    slowest part.
-    """
+    """Return the route up to the memory next to *src*, and down to *dst*; between sockets is never slowest."""
     above, below = (stated(router.nearest_cpu(gpu), _NO_CPU) for gpu in (src, dst))
     return join(router.machine, router.route(src, above), router.route(below, dst), "sys", _STAGED)
 

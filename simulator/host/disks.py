@@ -29,18 +29,14 @@ class FileCosts(Values, file="disks"):
 
 
 class _Request(NamedTuple):
-    """One request: its wait, the time of its bytes on the single path to the disk, and the requests served at once.
-
-    ``slots``: the number of requests in service at once (0: unlimited); ``holds``: the transfer occupies the slot too.
-    ``is_ahead``: the disk reads ahead, so that the wait for one block overlaps with the transfer of another.
-    """
+    """One request: its wait, the time of its bytes on the single path to the disk, and why."""
 
     wait_s: float
     bytes_s: float
-    slots: int
+    slots: int  # requests in service at once (0: unlimited)
     why: tuple[str, ...]
-    holds: bool = False
-    is_ahead: bool = False
+    holds: bool = False  # the transfer occupies the slot too
+    is_ahead: bool = False  # the disk reads ahead: one block waits while another passes
 
     @property
     def held_s(self) -> float:
@@ -49,11 +45,7 @@ class _Request(NamedTuple):
 
 
 def disk_answer(question: DiskQuestion, machine: Machine, places: Places) -> HostTime:
-    """Return the time per block and its reason.
-
-    Raises InputError where figures of the question are out of range or do not apply, where the machine has no such
-    disk, or where the disk lacks a figure.
-    """
+    """Return the time per block and its reason; raises InputError for wrong figures, or a disk without them."""
     if not 0 <= question.hit_percent <= _PERCENT:
         raise InputError(f"hit-percent is from 0 to 100; got {question.hit_percent}")
     if question.threads < 1:
@@ -167,12 +159,7 @@ def _request(disk: StoragePart, question: DiskQuestion) -> _Request:
 
 
 def requests_plan(machine: Machine, question: DiskQuestion) -> tuple[Plan, int] | None:
-    """Return the plan of random requests by several threads and its number of blocks; None for other questions.
-
-    Each request waits for a slot of the disk, then for the single path of all bytes.  The engine's time per block is
-    that of :func:`block_time`, apart from limits on operations per second.  Raises InputError where the part lacks a
-    figure.
-    """
+    """Return the plan of several threads' random requests, and its blocks; None for others; or InputError."""
     if question.threads < 2 or not question.kind.endswith("random") or question.cached:
         return None
     node = disk_of(machine, question.disk)

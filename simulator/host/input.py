@@ -32,32 +32,24 @@ class InputCosts(Values, file="input"):
 
 @dataclass(frozen=True, slots=True)
 class DiskUse:
-    """A batch's use of the disk at node ``node``: ``busy_s`` seconds at full queue depth, ``bytes`` over its link.
-
-    ``by_operations``: operations per second bound it, not bandwidth.
-    """
+    """A batch's use of the disk at ``node``."""
 
     node: int
-    busy_s: float
-    bytes: float
-    by_operations: bool
+    busy_s: float  # at full queue depth
+    bytes: float  # over its link
+    by_operations: bool  # operations per second bound it, not bandwidth
 
 
 @dataclass(frozen=True, slots=True)
 class BatchLoad:
-    """The time of loading a batch of ``samples`` in a worker that has the machine to itself.
-
-    The worker waits for disks for ``read_s`` and computes for ``core_s``, of which ``decode_s`` is decoding.  Copying
-    ``batch_bytes`` to page-locked memory takes ``pin_s``; taking the batch costs the process that feeds the devices
-    ``taken_s``.
-    """
+    """The time of loading a batch of ``samples`` in a worker that has the machine to itself."""
 
     samples: int
-    read_s: float
+    read_s: float  # waits for disks
     core_s: float
-    decode_s: float
-    pin_s: float
-    taken_s: float
+    decode_s: float  # part of ``core_s``
+    pin_s: float  # copies ``batch_bytes`` to page-locked memory
+    taken_s: float  # of the process that feeds the devices
     batch_bytes: float
     disks: tuple[DiskUse, ...]
     is_resized: bool = False  # images differ in size from the network's input and are not cropped by augmentation
@@ -79,11 +71,7 @@ def batch_load(
     is_image: bool,
     missed: float = 1.0,
 ) -> BatchLoad:
-    """Return the load of *samples* samples, each of *sample_elements* elements as the network reads it.
-
-    *missed* is the share of the samples that is not in memory.  Raises InputError where the machine has no such disk,
-    or the disk lacks a figure.
-    """
+    """Return the load of *samples*, of which the share *missed* is not in memory; or InputError."""
     costs, clock_Hz = cpu.constants(InputCosts), cpu.core_clock(cpu.core_count)
     decode_s = costs.decode_cycles * asked.pixels / clock_Hz if asked.decode == "jpeg" else 0.0
     cycles, resized = costs.sample_cycles, False
@@ -186,18 +174,14 @@ class Loading(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FedStep:
-    """A step whose input is ready: the device waits ``lead_s`` for the host, then computes for ``device_s``.
-
-    The host issues for ``host_s`` in each of ``processes`` processes, each on one core.  ``loads`` are the shares of
-    links that the step uses while the device computes; ``core_share`` is its share of all cores where these compute.
-    """
+    """A step whose input is ready: the device waits ``lead_s`` for the host, then computes for ``device_s``."""
 
     lead_s: float
     device_s: float
-    host_s: float
-    processes: int
-    loads: tuple[tuple[Resource, float], ...] = ()
-    core_share: float = 0.0
+    host_s: float  # of issuing, in each process
+    processes: int  # each on one core
+    loads: tuple[tuple[Resource, float], ...] = ()  # shares of links while the device computes
+    core_share: float = 0.0  # of all cores, where these compute
 
     @property
     def alone_s(self) -> float:
@@ -207,19 +191,15 @@ class FedStep:
 
 @dataclass(frozen=True, slots=True)
 class InputWork:
-    """The work of one machine to feed a step: each of ``loaders`` processes loads ``batches`` batches of ``load``.
-
-    ``copies`` are the copies of a batch to all devices of the machine, which has ``cores`` cores.  ``pace``: the number
-    of workers that one simulated worker stands for; it is as fast as all of them together.
-    """
+    """The work of one machine to feed a step: each of ``loaders`` processes loads ``batches`` batches of ``load``."""
 
     asked: InputQuestion
     load: BatchLoad
     loaders: int
     batches: int
-    cores: int
-    copies: tuple[Plan, ...]
-    pace: float = 1.0
+    cores: int  # of the machine
+    copies: tuple[Plan, ...]  # of a batch to all its devices
+    pace: float = 1.0  # workers that one simulated one stands for
 
 
 def plan_input(machine: Machine, router: Router, feeding: InputWork, step: FedStep, steps: int) -> Plan:

@@ -26,15 +26,12 @@ _ROUNDS = 200
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Memory as a core reaches it: ``latency_s`` to its first word, at most ``bandwidth_Bps`` (None: the socket's).
-
-    ``latency_s`` is None where the part does not state it.  ``why``: its distance, in words.
-    """
+    """Memory as a core reaches it."""
 
     name: str
-    latency_s: float | None
-    bandwidth_Bps: float | None = None
-    why: tuple[str, ...] = ()
+    latency_s: float | None  # to its first word; None: not stated
+    bandwidth_Bps: float | None = None  # at most; None: the socket's
+    why: tuple[str, ...] = ()  # its distance, in words
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +109,7 @@ def chase(
     *,
     is_cyclic: bool = False,
 ) -> Chase:
-    """Return the latency of loads by one core that access *working_set_bytes* in random order.
-
-    *is_cyclic*: each line is used once before the first is used again.  *pages* is the number of pages over which the
-    set is spread, by default as many as it fills.  Raises InputError where the set exceeds the caches and *memory* has
-    no latency.
-    """
+    """Return the latency of loads in random (*is_cyclic*: repeated) order over *pages*; raises InputError."""
     page = page_bytes if is_cyclic else 0.0
     latency_s, stages = 0.0, _stages(part, working_set_bytes, memory, page, 0.0)
     # Beside neighbours, the longer a load takes, the less of a cache the loads keep, which makes them slower still.
@@ -146,10 +138,7 @@ def chase(
 def _stages(
     part: CpuPart, working_set_bytes: float, memory: Memory, page_bytes: float, latency_s: float
 ) -> tuple[LatencyLevel, ...]:
-    """Return the levels that serve loads of *latency_s* each; with 0, as if there were no neighbours.
-
-    *page_bytes* is the page size for a cyclic walk, and 0 for any other.
-    """
+    """Return what serves loads of *latency_s* each (0: no neighbours) in a walk cyclic by pages, or not (0)."""
     found: list[LatencyLevel] = []
     held, names = 0.0, list(part.caches)
     for name, level in part.caches.items():
@@ -217,12 +206,7 @@ def cyclic_share(size_bytes: float, ways: int, working_set_bytes: float, page_by
 
 
 def memory_of(machine: Machine, part: CpuPart, node: str, *, writes: bool = False) -> Memory:
-    """Return the memory that *node* names, as reached from a core of the machine's first CPU, of *part*.
-
-    *node* is ``local``, ``remote`` (the next socket's memory) or a device of the machine: a CPU, or storage that is
-    read like memory.  *writes*: the access writes.  Raises InputError where there is no such memory, no link to it, or
-    no latency of it.
-    """
+    """Return the memory *node*, ``local``, ``remote`` or a device, from the first CPU; raises InputError."""
     if node == "local":
         return memory_place(part)
     cpus = (n for n in machine.nodes if isinstance(n.part, CpuPart) and n.host == 0)

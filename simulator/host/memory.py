@@ -208,11 +208,7 @@ def _gpu_chase_answer(question: AccessQuestion, part: GpuPart, gpu: Gpu) -> Host
 def _with_few_threads(
     question: AccessQuestion, part: GpuPart, gpu: Gpu, full_s: float
 ) -> tuple[float, str | None, tuple[str, ...]]:
-    """Return the time of a pass with the threads of *question*, what bounds it (None: as before), and why.
-
-    *full_s* is the time of the pass at full occupancy.  Raises InputError where the part lacks the latency of its
-    memory or L2.
-    """
+    """Return a pass's time with *question*'s threads, *full_s* with all, its new bound if any, and why."""
     costs, block = gpu.constants(MemoryCosts), question.block_threads
     resident = question.resident
     if question.persistent and block and not resident:

@@ -26,10 +26,7 @@ class DistanceCosts(Values, file="distance"):
 
 
 def message_answer(question: MessageQuestion, places: Places, router: Router) -> HostTime:
-    """Return the time of a message one way, or of a round trip, and its reason.
-
-    Raises InputError where the machines do not exist or are one, or where the question does not fit the link.
-    """
+    """Return the time of a message or a round trip, and its reason; raises InputError where it does not fit."""
     machine, costs = router.machine, places.constants(DistanceCosts)
     if question.switches < 1:
         raise InputError(f"switches is at least 1; got {question.switches}")

@@ -23,14 +23,7 @@ def machine_of(
     neighbours: Sequence[Neighbour] = (),
     compiled: Machine | None = None,
 ) -> Machine:
-    """Return the machine of *topology* (or *compiled*), with *slow_links* and *neighbours*; raises InputError.
-
-    A slow link carries a fraction of its bandwidth.  With factor 0 it is absent (``down``), and bytes take another
-    route if there is one; one slow only for a time is checked, but left unchanged (:func:`passing`).  A neighbour takes
-    its rate from every capacity on its route, before all others.  NCCL, which plans with nominal figures, uses the
-    machine's ``nominal``; its nodes, links and resources have the same numbers.  Nodes of a cluster touched by one no
-    longer equal others.
-    """
+    """Return *topology*'s (or *compiled*) machine with *slow_links* and *neighbours*; raises InputError."""
     whole, machine = topology, compiled or compile_machine(topology)
     slowed = [(slow, ways) for slow, ways in _joined(machine, slow_links) if not slow.is_passing]
     busy = [(neighbour, pairs(mention("neighbours"), neighbour.ends, machine)) for neighbour in neighbours]
@@ -62,11 +55,7 @@ def machine_of(
 
 
 def passing(machine: Machine, slow_links: Sequence[SlowLink]) -> list[tuple[float, str, float]]:
-    """Return the temporary changes of links as (time in s, resource's name, factor on its capacity); raises InputError.
-
-    A link's factor is of its file's bandwidth, so for this time it replaces one that holds for good; neighbours keep
-    their rates while the link is not down.
-    """
+    """Return temporary changes of links as (time in s, resource's name, factor on its capacity); or InputError."""
     usual = machine.nominal or machine
     begins: dict[tuple[float, str], float] = {}
     ends: dict[tuple[float, str], float] = {}

@@ -22,10 +22,7 @@ U = TypeVar("U")
 
 
 class RunsOfElements(Sequence[T], Generic[F, T]):
-    """Elements in runs: within a run, every host has as many as the first, created on first access.
-
-    *make* returns one of the first host's in its place, its number, and the host's offset from the first of the run.
-    """
+    """Elements in runs of equal hosts; *make* returns one of: the first host's, its number, the host's offset."""
 
     def __init__(self, make: Callable[[F, int, int], T]) -> None:
         self._make = make
@@ -155,15 +152,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Machine:
-    """The link graph and its capacities.  Machines are equal only if they are the same object.
-
-    ``capacity_Bps[r]`` is the capacity of the resource ``resource_names[r]``: a direction of a link, a half-duplex
-    link, a socket's memory bus or a switch's fabric.  ``outgoing[v]`` lists the links that leave node ``v``.  ``gpus``
-    are the ranks, in file order.
-
-    Hosts form ``runs`` of equal ones; the network, host -1, comes last.  Within a run, corresponding elements of
-    consecutive hosts are one stride apart (:class:`~simulator.network.machine.RunsOfElements`).
-    """
+    """The link graph and its capacities; equal only if it is the same object.  Equal hosts form ``runs``."""
 
     name: str
     nodes: Sequence[Node]
@@ -171,15 +160,15 @@ class Machine:
     link_names: Sequence[str]
     alike: Sequence[Link]  # for each link, the first equal host's with the same figures; creates no new objects
     resource_names: Sequence[str]
-    capacity_Bps: tuple[float, ...]
-    outgoing: Sequence[tuple[Link, ...]]
-    gpus: tuple[int, ...]
+    capacity_Bps: tuple[float, ...]  # of links' directions, half-duplex links, memory buses and fabrics
+    outgoing: Sequence[tuple[Link, ...]]  # by node: the links that leave it
+    gpus: tuple[int, ...]  # the ranks, in file order
     memory_bus: dict[int, int]  # CPU node -> resource
     fabric: dict[int, int]  # switch node -> resource
     half_duplex: frozenset[int]  # resources that both directions of a link share
     transport: TransportSpec
     n_hosts: int
-    runs: tuple[Hosts, ...]
+    runs: tuple[Hosts, ...]  # the network's, host -1, comes last
     link_copies: RunsOfElements[Link, Link] = field(repr=False)
     resource_copies: RunsOfElements[str, str] = field(repr=False)
     first: dict[str, int] = field(repr=False)  # nodes of the first host of each run and of the network, by name

@@ -22,10 +22,7 @@ def names_several(text: str) -> bool:
 
 
 def devices(said: str, text: str, machine: Machine) -> list[Node]:
-    """Return the devices of *machine* that *text* names, in its order; raises InputError with the nearest name.
-
-    A star stands for any number: ``node*.gpu0`` is gpu0 of every node that has one.
-    """
+    """Return the devices that *text* names, in its order; a star is any number.  Raises InputError."""
     head, dot, own = text.partition(".")
     numbers = hosts(said, head, machine) if dot and names_several(text) else None
     if numbers is None:

@@ -16,18 +16,14 @@ Share = tuple[int, float]  # of a flow's bytes, by link or resource
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A route from node ``src`` to node ``dst``, at ``bandwidth_Bps`` for a flow that is alone.
-
-    ``links`` and ``loads`` are the links and resources crossed, each with its share of the flow's bytes (1/2 for each
-    of two striped paths; 2 for memory that is written and read).
-    """
+    """A route from node ``src`` to node ``dst``, at ``bandwidth_Bps`` for a flow that is alone."""
 
     src: int
     dst: int
     path_class: str
     transport: str
-    links: tuple[Share, ...]
-    loads: tuple[Share, ...]
+    links: tuple[Share, ...]  # crossed, with shares of bytes: 1/2 for each of two striped paths
+    loads: tuple[Share, ...]  # resources: 2 for memory that is written and read
     latency_s: float
     bandwidth_Bps: float
 

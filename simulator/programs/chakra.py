@@ -34,25 +34,20 @@ _OF_ALL = ""
 
 @dataclass(frozen=True, slots=True)
 class ChakraNode:
-    """One node of a rank: what it does, and the nodes of the rank that end before it starts.
-
-    ``duration_s`` is as recorded, or 0; ``flop`` and ``size_bytes`` are a computation's, or the bytes of an exchange (a
-    rank's input), a transfer or a copy.  ``peer`` is the other rank of a transfer; those of one ``tag`` arrive in
-    order. ``stream`` is that of a recorded kernel, or the thread of a recorded call.
-    """
+    """One node of a rank: what it does, and the nodes of the rank that end before it starts."""
 
     id: int
     name: str
     kind: Kind
     after: tuple[int, ...] = ()
-    duration_s: float = 0.0
+    duration_s: float = 0.0  # as recorded, or 0
     op: Collective = "all-reduce"
-    size_bytes: float = 0.0
+    size_bytes: float = 0.0  # of a computation, of an exchange (a rank's input), a transfer or a copy
     flop: float = 0.0
     group: str = _OF_ALL
-    peer: int = 0
-    tag: int = 0
-    stream: str = ""
+    peer: int = 0  # the other rank of a transfer
+    tag: int = 0  # transfers of one arrive in order
+    stream: str = ""  # of a recorded kernel, or the thread of a recorded call
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,18 +20,14 @@ _GIVEN: Bound = "given"
 
 @dataclass(frozen=True, slots=True)
 class ChakraCosts:
-    """What the nodes of a trace cost on a machine, whose places of ranks are ``gpus`` and ``hosts``.
-
-    ``exchange`` returns a collective of some ranks by nccl-tests' size, ``transfer`` one from a rank to another,
-    ``copy`` the parts of a rank's to (True) or from its GPU, in turn, and ``computing`` seconds with their limiter.
-    """
+    """What the nodes of a trace cost on a machine, whose places of ranks are ``gpus`` and ``hosts``."""
 
     gpus: Sequence[str]
     hosts: Sequence[str]
-    exchange: Callable[[tuple[int, ...], Collective, float], Fragment]
-    transfer: Callable[[int, int, float], Fragment]
-    copy: Callable[[int, bool, float], Sequence[tuple[Part, ...]]]
-    computing: Callable[[int, float, float], tuple[float, Bound]]
+    exchange: Callable[[tuple[int, ...], Collective, float], Fragment]  # by nccl-tests' size
+    transfer: Callable[[int, int, float], Fragment]  # from a rank to another
+    copy: Callable[[int, bool, float], Sequence[tuple[Part, ...]]]  # parts in turn, to (True) or from its GPU
+    computing: Callable[[int, float, float], tuple[float, Bound]]  # seconds, with their limiter
 
 
 def plan_trace(trace: ChakraTrace, costs: ChakraCosts) -> Plan:

@@ -39,21 +39,15 @@ Collectives = Callable[[CollectiveStatement], Plan]
 
 @dataclass(frozen=True, slots=True)
 class CallPrice:
-    """One call of the front end: seconds of the host and of the device, and the memory of its result.
-
-    ``holds_bytes`` is the result's memory where the front end allocates it while the call is queued.  MXNet does;
-    PyTorch allocates memory in stream order, so that queued calls hold none.  ``back_s`` passes from the call's end
-    until a waiting host continues.  ``shares`` are the shares of SMs and of memory bandwidth that the call uses when it
-    runs alone.
-    """
+    """One call of the front end: seconds of the host and of the device, and the memory of its result."""
 
     label: str
     issue_s: float
     compute_s: float
-    back_s: float
-    holds_bytes: float = 0.0
+    back_s: float  # from its end until a waiting host continues
+    holds_bytes: float = 0.0  # of the result while the call is queued (MXNet; PyTorch's are in stream order)
     bound: Bound = "given"
-    shares: tuple[float, float] = (1.0, 0.0)
+    shares: tuple[float, float] = (1.0, 0.0)  # of SMs and of memory bandwidth, when it runs alone
 
 
 class ProgramPricer:

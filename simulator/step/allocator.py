@@ -153,14 +153,7 @@ class OutOfMemoryError(Exception):
 
 
 class CachingAllocator:
-    """Gives out blocks of device memory and keeps what comes back for later requests.
-
-    When it holds *most_bytes* it returns segments that are wholly free to the driver, and goes on.  *expandable*:
-    segments grow.
-
-    ``allocated_bytes`` are those of the blocks in use, ``reserved_bytes`` those of all segments, as
-    ``torch.cuda.memory_allocated`` and ``memory_reserved`` count them; ``most_`` is the highest so far.
-    """
+    """Keeps blocks for later requests; *most_bytes* of segments; *expandable* ones grow."""
 
     def __init__(self, most_bytes: float = inf, *, expandable: bool = False) -> None:
         self._most_bytes = most_bytes

@@ -36,10 +36,7 @@ class Change:
 
 
 def possible_changes(options: StepOptions, device: Device) -> Iterator[Change]:
-    """Yield the possible changes of *options* on *device*, least intrusive first.
-
-    Half precision is autocast in training; in inference the parameters themselves are cast.
-    """
+    """Yield changes of *options* on *device*, least intrusive first; in training, half precision is autocast."""
     on_gpu = isinstance(device, Gpu)
     updates = options.mode == "train" and options.optimizer != "none"
     if updates and options.optimizer in ("adam-loop", "bert-adam"):

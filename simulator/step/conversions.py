@@ -21,15 +21,11 @@ _WIDE_BYTES = ELEMENT_BYTES["fp32"]
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """A cast of an operator's input, and of its gradient.
-
-    ``to_half``: the input is cast to half precision and its gradient to fp32; otherwise the reverse.
-    ``backward_alone``: the operator itself promotes the input, and only the gradient is cast.
-    """
+    """A cast of an operator's input, and of its gradient back."""
 
     tensor: int
-    to_half: bool
-    backward_alone: bool = False
+    to_half: bool  # else to fp32; the gradient is cast the other way
+    backward_alone: bool = False  # the operator itself promotes the input
 
 
 @once
@@ -74,10 +70,7 @@ def casts_of(layer: Layer, wide: Sequence[bool], policy: Policy = "amp-fp16") ->
 
 
 def formats_of(network: Network, options: StepOptions, *, in_blocks: bool = False) -> Formats:
-    """Return the formats of the tensors of *network* in a step with *options*.
-
-    *in_blocks*: what is compiled are its blocks, one by one, and not the loss.
-    """
+    """Return the formats of *network*'s tensors; *in_blocks*: its blocks are compiled, and not the loss."""
     whole = options.compiled and not in_blocks
     half = ELEMENT_BYTES[storage_of(options.precision)]
     if autocasts(options.precision):
@@ -175,10 +168,7 @@ def quantised_layers(network: Network, policy: Policy) -> frozenset[int]:
 
 
 def is_plain(layer: Layer) -> bool:
-    """Return whether the product of *layer* is never in fp8 or nvfp4: outside of blocks, a router's, an adapter's.
-
-    These are not modules of Transformer Engine (megatron/core/transformer/moe/router.py, peft/utils.py of NeMo).
-    """
+    """Return whether *layer*'s product is never in fp8 or nvfp4: outside of blocks, a router's, an adapter's."""
     return not block_name(layer.name) or layer.name.endswith(".router") or ".lora_" in layer.name
 
 

@@ -15,16 +15,12 @@ from simulator.workload.operators.elementwise import BOUNDS
 
 @dataclass(frozen=True, slots=True)
 class FusedLayers:
-    """Layers that run as one kernel; a group of one layer runs that layer's own kernels.
-
-    ``places`` are the layers' indices in the network; ``reads`` and ``writes`` are the tensors read from and written to
-    memory.
-    """
+    """Layers that run as one kernel; a group of one layer runs that layer's own kernels."""
 
     layers: tuple[Layer, ...]
-    places: tuple[int, ...]
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
+    places: tuple[int, ...]  # in the network
+    reads: tuple[int, ...]  # tensors, from memory
+    writes: tuple[int, ...]  # tensors, to memory
 
     @property
     def reduction(self) -> Layer | None:
@@ -43,10 +39,7 @@ class _Open:
 
 
 def run_groups(network: Network, options: StepOptions) -> tuple[FusedLayers, ...]:
-    """Return the layers of *network* in the groups, and the order, in which a step with *options* runs them.
-
-    Blocks that are recomputed are compiled one by one, so that no group spans two of them.
-    """
+    """Return *network*'s layers in groups, in the order in which they run; none spans recomputed blocks."""
     if options.compiled:
         return fused_groups(network, apart=options.trains and options.recompute in ("full", "operators"))
     return _alone(network)
@@ -114,19 +107,12 @@ def saved_by_partition(
     *,
     in_blocks: bool = False,
 ) -> SavedTensors:
-    """Return what a compiled step of *network* in *formats* saves; *eager*: what autograd alone saves.
-
-    The layers with the indices *narrow* save copies of their inputs in nvfp4.  *in_blocks*: blocks are compiled one by
-    one, and the loss is not.
-    """
+    """Return what a compiled step saves, *eager* what autograd does; *narrow* layers save inputs in nvfp4."""
     return _Partition(network, formats, eager, in_blocks).saved(narrow)
 
 
 def is_generated(layer: Layer, *, in_blocks: bool = False) -> bool:
-    """Return whether a compiler generates the kernels of *layer*, which keep what they need besides in registers.
-
-    *in_blocks*: as of :func:`saved_by_partition`.
-    """
+    """Return whether a compiler generates *layer*'s kernels; *in_blocks*: blocks one by one, not the loss."""
     return _is_fused(layer) or (isinstance(layer.operator, CrossEntropy) and not in_blocks)
 
 

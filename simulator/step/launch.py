@@ -31,43 +31,31 @@ class DeviceWork:
 
 
 class LayerCollective(NamedTuple):
-    """A collective among the ranks that divide a layer, along one axis of the layout; nccl-tests' size convention.
-
-    ``copies``: how many copies of the same data are among the bytes, or are summed.  ``spare``: only gradients of
-    weights read the result.
-    """
+    """A collective, of nccl-tests' size, among the ranks that divide a layer along one axis of the layout."""
 
     axis: str
     op: Collective
     size_bytes: int
-    copies: int = 1
-    spare: bool = False
+    copies: int = 1  # of the same data among the bytes, or that are summed
+    spare: bool = False  # only gradients of weights read the result
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One operator as the host issues it: ``host_s`` seconds to issue, then ``work`` on the device.
-
-    ``layer`` names its layer ("" in the update).  ``again``: a forward operator that is recomputed in the backward
-    pass.  ``waits``: the host waits for all earlier work of the device, to read a result.  ``adds``: it adds to the
-    gradients of earlier micro-batches, so the first micro-batch omits it.  ``sent`` is the collective, if the operator
-    is an exchange.  ``needs`` names the layers whose exchanges it waits for.  ``over``: an update is over the
-    parameters whose state the rank keeps (``kept``), a pass before it over all gradients of the rank (``all``), or over
-    these only if ranks sum theirs (``summed``).  ``late``: it computes gradients of parameters that were put off.
-    """
+    """One operator as the host issues it: ``host_s`` seconds to issue, then ``work`` on the device."""
 
     name: str
     part: Part
     host_s: float
     work: DeviceWork
-    waits: bool = False
-    adds: bool = False
-    layer: str = ""
-    again: bool = False
-    sent: LayerCollective | None = None
-    needs: tuple[str, ...] = ()
-    over: Literal["kept", "all", "summed"] = "kept"
-    late: bool = False
+    waits: bool = False  # the host, for all earlier work of the device, to read a result
+    adds: bool = False  # to gradients of earlier micro-batches; the first omits it
+    layer: str = ""  # "" in the update
+    again: bool = False  # recomputed in the backward pass
+    sent: LayerCollective | None = None  # the collective of an exchange
+    needs: tuple[str, ...] = ()  # layers whose exchanges it waits for
+    over: Literal["kept", "all", "summed"] = "kept"  # parameters whose state it keeps, all gradients, or summed ones
+    late: bool = False  # gradients of parameters that were put off
 
     @property
     def device_s(self) -> float:
@@ -112,10 +100,7 @@ def hooked(device: Device, network: Network, issues: Sequence[Launch]) -> list[L
 
 
 def called_compiled(device: Device, network: Network, issues: Sequence[Launch], *, taped: bool) -> list[Launch]:
-    """Return *issues* of a compiled module with the host time of calling it, at the first of each pass.
-
-    Without a tape there is no node of autograd, and its wrapper passes arguments on.
-    """
+    """Return *issues* of a compiled module, called (*taped*: by autograd) at the first of each pass."""
     trained = {parameter.name: parameter.trained for parameter in network.parameters}
     buffers = _BUFFERS_OF_BATCH_NORM * sum(isinstance(layer.operator, BatchNorm) for layer in network.layers)
     call_s: dict[Part, float] = {

@@ -48,15 +48,11 @@ _BOUNDARY_BYTES = 16  # at which compilers start the rows of products
 
 @dataclass(frozen=True, slots=True)
 class KernelRun:
-    """A kernel as a step runs it.
-
-    ``cold``: the share of its bytes that is in no cache.  ``moved_bytes``: for a reduction fused with other operators,
-    the bytes of the whole group; 0: its own bytes.
-    """
+    """A kernel as a step runs it."""
 
     kernel: Kernel
-    cold: float = 0.0
-    moved_bytes: float = 0.0
+    cold: float = 0.0  # share of its bytes that is in no cache
+    moved_bytes: float = 0.0  # of a whole group of which it is the reduction; 0: its own
 
     def cost(self, device: Device) -> KernelCost:
         """Return the cost on *device*; time grows in proportion to any bytes beyond the kernel's own."""
@@ -68,25 +64,16 @@ class KernelRun:
 
 
 class Mix(NamedTuple):
-    """The format in which an operator computes, and the number of its inputs in a narrower format.
-
-    ``narrow_rows``: autocast casts the log-softmax of scores, for the loss alone (aten/src/ATen/native/LossNLL.cpp,
-    ``cross_entropy_loss``, asks for it in their own format).  ``strided``: a copy of one tensor in another order.
-    """
+    """The format in which an operator computes, and the number of its inputs in a narrower format."""
 
     precision: Precision
     narrow_inputs: int = 0
-    narrow_rows: bool = False
-    strided: bool = False
+    narrow_rows: bool = False  # autocast casts the log-softmax for the loss alone (aten/.../LossNLL.cpp)
+    strided: bool = False  # a copy of one tensor in another order
 
 
 def forgotten_share(device: Device, step_bytes: float) -> float:
-    """Return the share of old data that is no longer cached after *step_bytes* have passed through the cache.
-
-    A benchmark of one operator repeats it, so its operands stay in the last-level cache if they fit.  In a step, only
-    the output of the preceding kernel does.  Parameters were last used a step ago, and activations saved for the
-    backward pass are as old: all data that the step has touched since then has passed through the cache.
-    """
+    """Return the share of old data that is in no cache after *step_bytes* have passed through it."""
     if isinstance(device, Cpu):
         from simulator.devices.cpu.memory import held_share
 
@@ -99,13 +86,7 @@ _NORMS = ("layer_norm", "layer_norm_bwd", "rms_norm", "rms_norm_bwd")
 
 
 def padded(device: Device, kernel: Kernel) -> Kernel:
-    """Return *kernel*, or the same product with rows padded to 16 bytes, whichever is faster on *device*.
-
-    TorchInductor pads where it finds that faster (``shape_padding``, the default since PyTorch 2.1: pull request
-    101915), XLA before it calls cuBLAS (``CublasPadForGemms``).  The kernel that writes an operand writes its padding,
-    and kernels that read the result skip it.  Both are fused with other kernels, so no copy is counted.  Images of
-    three channels get a fourth, for which cuDNN has kernels (XLA, ``cudnn_pad_for_convolutions.cc``; MXNet).
-    """
+    """Return *kernel*, or the same product with rows padded to 16 bytes, whichever is faster on *device*."""
     if isinstance(kernel, Convolution) and kernel.shape.c_in == _COLOURS and kernel.shape.groups == 1:
         wider = replace(kernel, shape=replace(kernel.shape, c_in=_COLOURS + 1))
         return min((kernel, wider), key=lambda each: kernel_cost(device, each).time_s)
@@ -171,11 +152,7 @@ class Lowering:
         return Mix("fp32", sum(not self._wide[tensor] for tensor in layer.inputs) if promotes else 0)
 
     def computed(self, layer: Layer, phase: Phase) -> Operator | None:
-        """Return the operator whose kernels compute *layer*; None if they compute another (``megatron_passes.py``).
-
-        Of a compiled convolution, it is one without its bias: Inductor adds the bias in the kernel that reads the
-        result (``torch/_inductor/kernel/conv.py``), XLA in cuDNN's.
-        """
+        """Return the operator whose kernels compute *layer*, without what others add; None if they are another's."""
         joined = self.joined.get(layer.name)
         if joined is not None:
             return joined.operator
@@ -226,11 +203,7 @@ class Lowering:
         return replace(kernel, read_bytes=kernel.read_bytes - saved, form="casts" if self._dynamic else kernel.form)
 
     def casts(self, layer: Layer, *, forward: bool) -> Iterator[KernelRun]:
-        """Yield the casts around fp32 operators, and autocast's casts of weights or of their gradients.
-
-        Frozen weights are already stored in the format of the products.  Where a compiler turns images, it turns those
-        that the network reads in a pass of its own, or in the one that casts them.
-        """
+        """Yield casts around fp32 operators, autocast's of weights or their gradients, and turns of images."""
         policy, half, elements = self._options.precision, self._element_bytes, self._network.elements
         if forward and self._turned and isinstance(layer.operator, Conv2d) and not autocasts(policy):
             for n in (elements[tensor] for tensor in layer.inputs if tensor not in self._written):
@@ -286,11 +259,7 @@ class Lowering:
         return KernelRun(Streaming("add", elements, 2 * size, size))
 
     def accumulated(self, layer: Layer) -> KernelRun | None:
-        """Return the pass that adds *layer*'s parameter gradients to earlier ones; None if the products do that.
-
-        PyTorch adds in place.  DeepSpeed's ``BF16_Optimizer`` then adds the sum to an fp32 copy and zeroes the
-        gradients.
-        """
+        """Return the pass that adds *layer*'s gradients to earlier ones; None if the products do that."""
         n, how = sum(parameter.elements for parameter in layer.trained), self._options.accumulation
         if not n or how == "product":
             return None
@@ -301,11 +270,7 @@ class Lowering:
         return self._run(Streaming("add", n, read * n, written * n), float(read * n))
 
     def group(self, group: FusedLayers, *, forward: bool, added_elements: int = 0) -> tuple[KernelRun, ...]:
-        """Return the kernels of a fused group: one, priced by its bytes, or a reduction over rows at its own pace.
-
-        In the backward pass the group is recomputed from its inputs; sums over rows for parameters run as separate
-        kernels.
-        """
+        """Return a fused group's kernels: one by its bytes, or a reduction over rows; sums for parameters apart."""
         elements = self._network.elements
         read_bytes, written_bytes = (sum(self._sizes[t] for t in tensors) for tensors in (group.reads, group.writes))
         kept_bytes = 0

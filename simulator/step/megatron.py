@@ -19,10 +19,7 @@ def has_engine(network: Network) -> bool:
 
 
 def has_gradient_buffer(options: StepOptions) -> bool:
-    """Return whether gradients of parameters are summed in a buffer that always exists.
-
-    Sums in a copy of their own (``accumulation`` in fp32) are DeepSpeed's, which divides Megatron-LM's networks too.
-    """
+    """Return whether gradients are summed in a buffer that always exists; DeepSpeed's sums are its own."""
     return options.framework == "megatron" and has_master(options.precision) and options.accumulation != "fp32"
 
 
@@ -44,11 +41,7 @@ def own_tensors(layer: Layer) -> int:
 
 @once
 def shared_gradients(network: Network) -> int:
-    """Return the elements of the gradients that nobody reads: one for each shape of a weight in blocks.
-
-    Products that read one input are one weight (queries, keys and values; a gate and what it multiplies), unless they
-    lead to latent vectors; each expert has weights of its own.
-    """
+    """Return the elements of gradients that nobody reads: one for each shape of a weight in blocks."""
     shapes: set[tuple[int, int]] = set()
     joined: dict[tuple[str, int], tuple[int, int]] = {}
     for layer in network.layers:

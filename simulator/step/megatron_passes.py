@@ -38,18 +38,13 @@ _WIDE = ELEMENT_BYTES["fp32"]
 
 @dataclass(frozen=True, slots=True)
 class ExpertExtras:
-    """What Megatron-Core runs in one pass of a layer that the layer alone does not show.
+    """What Megatron-Core runs in one pass of a layer that the layer alone does not show."""
 
-    ``own`` replaces the layer's kernels; None: they stay.  ``before`` and ``after`` are passes around them.  ``calls``:
-    calls of plain torch for all of these, besides the layer's own.  ``waits``: the host waits for the device before
-    ``own``.
-    """
-
-    own: tuple[Streaming, ...] | None = None
-    before: tuple[Streaming, ...] = ()
+    own: tuple[Streaming, ...] | None = None  # in place of the layer's kernels; None: they stay
+    before: tuple[Streaming, ...] = ()  # passes around them
     after: tuple[Streaming, ...] = ()
-    calls: int = 0
-    waits: bool = False
+    calls: int = 0  # of plain torch for all of these, besides the layer's own
+    waits: bool = False  # the host, for the device before ``own``
 
 
 Extras = Mapping[tuple[str, str], ExpertExtras]  # by layer, and "forward" or "backward"
@@ -57,13 +52,10 @@ Extras = Mapping[tuple[str, str], ExpertExtras]  # by layer, and "forward" or "b
 
 @dataclass(frozen=True, slots=True)
 class JointProduct:
-    """What runs for a layer: ``operator`` of all, or None, if another stands for it.
-
-    ``adds_as``: its gradients are added to others where this layer's are; "": nowhere.
-    """
+    """What runs for a layer: ``operator`` of all, or None, if another stands for it."""
 
     operator: Operator | None = None
-    adds_as: str = ""
+    adds_as: str = ""  # the layer where its gradients are added to others; "": nowhere
 
 
 @once
@@ -116,12 +108,7 @@ def _copy(elements: int, read: int, written: int, function: str = "copy") -> Str
 
 
 def split_passes(network: Network, element: int) -> Extras:
-    """Return the copies of queries out of, and of all gradients into, a joined product of attention.
-
-    Its result has the queries of a group of heads beside the group's key and value, so queries of several groups are
-    copied to be one tensor (``query.reshape`` in megatron/core/transformer/attention.py).  Attention's kernels write
-    three gradients, which are joined (``SplitAlongDim``'s backward pass).
-    """
+    """Return the copies of queries out of, and of all gradients into, a joined product of attention."""
     groups = {
         block_name(layer.name): layer.operator.kv_heads or layer.operator.heads
         for layer in network.layers
@@ -190,10 +177,7 @@ class _Mixture:
 
 
 def expert_passes(network: Network, element: int, *, narrow: bool) -> Extras:
-    """Return what Megatron-Core runs besides, or instead of, the kernels of *network*'s expert layers.
-
-    By layer and pass.  *element*: bytes of an activation.  *narrow*: products are in 8 or 4 bits.
-    """
+    """Return what runs for experts, by layer and pass, of *element* bytes; *narrow*: products in 8 or 4 bits."""
     found: dict[tuple[str, str], ExpertExtras] = {}
     router: Layer | None = None
     for part, run in groupby(network.layers, key=lambda layer: layer.part):
@@ -294,10 +278,7 @@ def _biased(n: int, rows: int, element: int) -> tuple[tuple[Streaming, ...], tup
 
 
 def looks_of(network: Network) -> dict[str, int]:
-    """Return the rows of experts by the layer before which the host reads, and so waits for, how many each expert has.
-
-    Megatron-LM needs these numbers for the sizes of the all-to-all or, without one, for the sizes of the products.
-    """
+    """Return rows of experts by the layer before which the host reads, and waits for, how many each has."""
     found: dict[str, tuple[str, int]] = {}  # by block
     for layer in network.layers:
         operator, block = layer.operator, block_name(layer.name)

@@ -25,26 +25,19 @@ from simulator.workload.split.experts import expert_parameters
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    """Bytes by use, at the moment of the highest total; ``available_bytes`` is the device's memory.
-
-    ``cached_bytes`` are what the framework's allocator holds besides, in gaps between tensors.  ``gradients_bytes`` are
-    gradients of parameters.  ``working_bytes`` are short-lived tensors: gradients of activations or, in inference, the
-    activations that are live at once.  ``workspace_bytes`` are what matrix products keep, and ``communication_bytes``
-    what the communicators of the process hold.  ``peak`` says in words when the tensors take most; it is empty in
-    inference.
-    """
+    """Bytes by use, at the moment of the highest total."""
 
     parameters_bytes: float
-    gradients_bytes: float
+    gradients_bytes: float  # of parameters
     optimizer_bytes: float
     activations_bytes: float
-    working_bytes: float
+    working_bytes: float  # gradients of activations and scratch; in inference, activations that are live
     context_bytes: float
-    available_bytes: float
-    cached_bytes: float = 0.0
-    communication_bytes: float = 0.0
-    workspace_bytes: float = 0.0
-    peak: str = field(default="", compare=False)
+    available_bytes: float  # the device's
+    cached_bytes: float = 0.0  # in the allocator's gaps between tensors
+    communication_bytes: float = 0.0  # of the process's communicators
+    workspace_bytes: float = 0.0  # that matrix products keep
+    peak: str = field(default="", compare=False)  # when tensors take most, in words; empty in inference
 
     def times(self, count: int) -> MemoryNeed:
         """Return the need of *count* processes, together."""
@@ -100,24 +93,16 @@ class MemoryNeed:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """The shares of parameters, gradients and optimiser state that one device holds.
+    """The shares of parameters, gradients and optimiser state that one device holds."""
 
-    ``kept`` is the share of the parameters that it keeps in the format in which they are kept, and ``gathered`` the
-    share that it holds besides in the format of computation, where others keep them.  ``gradients`` is the share of the
-    gradients held while computing, ``kept_gradients`` the share held until the update, and ``updated`` the share of the
-    optimiser state and of the fp32 copy of the parameters that a ``master-`` policy updates.  ``in_flight`` is the
-    number of micro-batches whose activations are saved at once.  ``accumulates`` is the share of the gradients that
-    earlier micro-batches left, to which later ones add.  ``gathers_in_fp32``: autocast casts what was gathered.
-    """
-
-    kept: float = 1.0
-    gathered: float = 0.0
-    gradients: float = 1.0
-    kept_gradients: float = 1.0
-    updated: float = 1.0
-    in_flight: float = 1.0
-    accumulates: float = 0.0
-    gathers_in_fp32: bool = False
+    kept: float = 1.0  # of the parameters, in the format in which they are kept
+    gathered: float = 0.0  # held besides in the format of computation, where others keep them
+    gradients: float = 1.0  # held while computing
+    kept_gradients: float = 1.0  # held until the update
+    updated: float = 1.0  # of the optimiser's state, and of a ``master-`` policy's fp32 copy
+    in_flight: float = 1.0  # micro-batches whose activations are saved at once
+    accumulates: float = 0.0  # of gradients that earlier micro-batches left, to which later ones add
+    gathers_in_fp32: bool = False  # autocast casts what was gathered
 
 
 ALL = Shares()
@@ -125,39 +110,28 @@ ALL = Shares()
 
 @dataclass(frozen=True, slots=True)
 class NetworkMemory:
-    """The memory that a network takes on a device, before it is divided into shares.
-
-    ``moments`` are those of the backward pass.  ``most_forward_bytes`` is the peak of a forward pass alone.
-    ``of_experts`` and ``trained_of_experts`` are the parts of ``parameter_count`` and ``trained_count`` in experts;
-    ``largest`` is the size of the largest trained parameter, ``quantised`` the weights that are kept in nvfp4 besides,
-    by rows and transposed; ``unread_gradients`` are allocated by a framework, and nobody reads them.  All counts are
-    elements.  ``state_bytes`` are those of the optimiser's state.  ``packed`` frozen weights are kept in nf4, in
-    ``packed_bytes``.  ``layers`` are the names of the places of ``moments``.
-    """
+    """The memory of a network on a device, before it is divided into shares; all counts are elements."""
 
     parameter_count: int
     trained_count: int
-    moments: tuple[Moment, ...] = ()
-    most_forward_bytes: int = 0
-    of_experts: int = 0
-    trained_of_experts: int = 0
-    largest: int = 0
-    quantised: int = 0
-    unread_gradients: int = 0
-    state_bytes: int = 0
-    packed: int = 0
+    moments: tuple[Moment, ...] = ()  # of the backward pass
+    most_forward_bytes: int = 0  # peak of a forward pass alone
+    of_experts: int = 0  # part of ``parameter_count``
+    trained_of_experts: int = 0  # part of ``trained_count``
+    largest: int = 0  # trained parameter
+    quantised: int = 0  # weights kept in nvfp4 besides, by rows and transposed
+    unread_gradients: int = 0  # that a framework allocates, and nobody reads
+    state_bytes: int = 0  # of the optimiser
+    packed: int = 0  # frozen weights kept in nf4, in ``packed_bytes``
     packed_bytes: int = 0
-    layers: tuple[str, ...] = ()
+    layers: tuple[str, ...] = ()  # names of the places of ``moments``
 
 
 @once
 def memory_need(
     network: Network, options: StepOptions, device: Device, shares: Shares = ALL, software: Software = TODAY
 ) -> MemoryNeed:
-    """Return the memory that a step of *network* needs on *device*, at its peak.
-
-    On a GPU this includes the driver's context.  *shares*: the device's shares, where several devices divide the state.
-    """
+    """Return the peak need of a step of *network* on *device*, which has *shares*; with a GPU's context."""
     held = held_in(network, options, in_blocks=shares.gathered > 0.0)
     need = need_of(held, options, device, shares, software)
     return with_gaps(need, network, options, device, shares)
@@ -166,12 +140,7 @@ def memory_need(
 def with_gaps(
     need: MemoryNeed, network: Network, options: StepOptions, device: Device, shares: Shares, bucket_bytes: float = 0.0
 ) -> MemoryNeed:
-    """Return *need*, of a step of *network*, with what the allocator of *device* holds beyond tensors.
-
-    That is nothing on CPUs, and for frameworks other than PyTorch.  Where memory is scarce the allocator returns to
-    the driver what it can.  If the step does not fit even so, *need* is what the first refused request would lead to,
-    or the tensors alone where these are too much.  *bucket_bytes* are the buffers of gradients that are exchanged.
-    """
+    """Return *need* with what PyTorch's allocator holds beyond tensors, and *bucket_bytes* of exchanges."""
     is_of_pytorch = isinstance(device, Gpu) and options.trains and options.framework not in ("tensorflow", "caffe")
     if not is_of_pytorch or need.missing_bytes:
         return need
@@ -208,10 +177,7 @@ def with_gaps(
 
 @once
 def held_in(network: Network, options: StepOptions, *, in_blocks: bool = False) -> NetworkMemory:
-    """Return the memory that a step of *network* takes, before it is divided into shares.
-
-    *in_blocks*: where compiled, blocks are so one by one, as trainers do that gather each for itself (FSDP).
-    """
+    """Return the memory of a step before it is divided into shares; *in_blocks*: compiled one by one (FSDP)."""
     names = expert_parameters(network)
     experts = [p for p in network.parameters if p.name in names]
     packed = packed_weights(network)
@@ -237,10 +203,7 @@ def held_in(network: Network, options: StepOptions, *, in_blocks: bool = False) 
 
 
 def has_wide_shards(options: StepOptions, shares: Shares) -> bool:
-    """Return whether a rank keeps shards of parameters and gradients in fp32 alone, as FSDP's ``MixedPrecision`` does.
-
-    It casts a shard before it is gathered, and a sum after it is scattered (``foreach_reduce``); DeepSpeed has both.
-    """
+    """Return whether a rank's shards are in fp32 alone, as of FSDP's ``MixedPrecision``; DeepSpeed has both."""
     is_fsdp = options.framework == "pytorch" and shares.gathered > 0.0 and shares.updated == shares.kept > 0.0
     return is_fsdp and has_master(options.precision) and options.trains
 
@@ -321,11 +284,7 @@ def moments_of(held: NetworkMemory, options: StepOptions, shares: Shares = ALL) 
 
 
 class _RankView:
-    """The moments of what is *held* on a device with *shares*.
-
-    Sums of gradients in a copy in fp32 stay from step to step, whole even where ranks divide the optimiser's state,
-    which reads them in place (DeepSpeed, ``BF16_Optimizer``).
-    """
+    """The moments of what is *held* with *shares*; fp32 sums of gradients are whole (``BF16_Optimizer``)."""
 
     def __init__(self, held: NetworkMemory, options: StepOptions, shares: Shares) -> None:
         n, element = held.trained_count, parameter_gradient_bytes(options)

@@ -24,17 +24,13 @@ _tuple = tuple.__new__  # makes a named tuple of all its fields in half the time
 
 
 class Moment(NamedTuple):
-    """Bytes in use in the backward pass of layer ``place``, without parameters; -1: in or after the forward pass.
+    """Bytes in use in the backward pass of layer ``place``, without parameters."""
 
-    ``saved_bytes`` are activations with the network's inputs, ``casts_bytes`` copies of weights in the format of
-    products, ``working_bytes`` gradients of activations and scratch, ``graded_bytes`` gradients of parameters.
-    """
-
-    place: int
-    saved_bytes: int
-    casts_bytes: int
-    working_bytes: int
-    graded_bytes: int
+    place: int  # -1: in or after the forward pass
+    saved_bytes: int  # activations, with the network's inputs
+    casts_bytes: int  # copies of weights in the format of products
+    working_bytes: int  # gradients of activations, and scratch
+    graded_bytes: int  # gradients of parameters
 
 
 class TensorEvent(NamedTuple):
@@ -48,24 +44,16 @@ class TensorEvent(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Tape:
-    """Tensors as they come and go: ``forward`` in the forward pass, ``backward`` in the backward pass.
-
-    ``moments`` are those that may be the highest, ``layers`` that of each layer of the forward pass.
-    """
+    """Tensors as they come and go in the forward and the backward pass."""
 
     forward: list[TensorEvent] = field(default_factory=list)
     backward: list[TensorEvent] = field(default_factory=list)
-    moments: tuple[Moment, ...] = ()
-    layers: tuple[Moment, ...] = ()
+    moments: tuple[Moment, ...] = ()  # that may be the highest
+    layers: tuple[Moment, ...] = ()  # that of each layer of the forward pass
 
 
 def tape_of(network: Network, options: StepOptions, graded_element: int, *, in_blocks: bool = False) -> Tape:
-    """Return the tensors of a forward and backward pass of *network* in a step with *options*.
-
-    *in_blocks*: where compiled, blocks are so one by one, and the loss is not.  Gradients of parameters have
-    *graded_element* bytes an element.  The first of the moments is the end of the forward pass, the second that pass's
-    highest.
-    """
+    """Return a step's tensors; moments begin with the forward pass's end and its highest; *in_blocks* as above."""
     options = of_blocks(of_tensors(options), network)
     in_blocks = options.compiled and (in_blocks or options.recompute in ("full", "operators"))
     return _tape_of(network, options, graded_element, in_blocks)

@@ -77,18 +77,12 @@ def has_master(policy: Policy) -> bool:
 
 
 def parameter_bytes(policy: Policy) -> int:
-    """Return the bytes of a trained parameter as every data-parallel replica keeps it, without a sharded fp32 copy.
-
-    Gradients have this format, and so have parameters that ranks send each other after an update in shards.
-    """
+    """Return the bytes of a trained parameter in each replica, of gradients, and of what ranks send each other."""
     return ELEMENT_BYTES["fp32" if casts(policy) else storage_of(policy)]
 
 
 def gathered_bytes(policy: Policy, trained: int, count: int, *, in_fp32: bool) -> float:
-    """Return the bytes of an element of *count* that are gathered; *in_fp32*: autocast casts the *trained* afterwards.
-
-    Frozen parameters are kept in the format of the products.
-    """
+    """Return the bytes of an element of *count* gathered; *in_fp32*: autocast casts the *trained* afterwards."""
     stored = ELEMENT_BYTES[storage_of(policy)]
     return stored + (ELEMENT_BYTES["fp32"] - stored) * trained / max(1, count) if in_fp32 else float(stored)
 
@@ -104,10 +98,7 @@ def scales(policy: Policy) -> bool:
 
 
 def half_policy(devices: Iterable[Device], mode: Mode) -> Policy:
-    """Return the half-precision policy that speeds up all *devices*: bf16, else fp16; ``torch`` if neither does.
-
-    In training it is autocast; in inference the parameters themselves are cast.
-    """
+    """Return the half precision that speeds up all *devices*, in training autocast; ``torch`` if none does."""
     peaks = [device.peak_flops_per_s for device in devices]
     for half in ("bf16", "fp16"):
         if all(peak.get(half, 0.0) > peak.get("fp32", 0.0) for peak in peaks):

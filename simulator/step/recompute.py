@@ -15,18 +15,13 @@ from simulator.workload.operators import Attention, Elementwise, Exchange, Layer
 
 @dataclass(frozen=True, slots=True)
 class Rerun:
-    """Layers whose forward pass runs again, before the backward pass of layer ``before``; all are indices.
-
-    ``tensors`` are not saved, and exist again from then on; nor is what these layers save besides tensors, nor are the
-    copies of tensors that the layers ``copying`` make to read them in another format.  ``stored`` are tensors that are
-    held until then, whether or not the backward pass reads them.
-    """
+    """Layers whose forward pass runs again, before the backward pass of layer ``before``; all are indices."""
 
     layers: tuple[int, ...]
     before: int
-    tensors: frozenset[int]
-    copying: tuple[int, ...] = ()
-    stored: frozenset[int] = frozenset()
+    tensors: frozenset[int]  # not saved, and there again from then on
+    copying: tuple[int, ...] = ()  # layers whose copies of tensors in another format are made again
+    stored: frozenset[int] = frozenset()  # tensors held until then, even if nothing reads them
 
 
 def reruns_of(network: Network, options: StepOptions) -> tuple[Rerun, ...]:
@@ -149,13 +144,7 @@ def _attention(block: _Block) -> Iterator[Rerun]:
 
 
 def _part(block: _Block, part: RecomputedPart) -> Iterator[Rerun]:
-    """Yield what runs again of *part*.
-
-    ``layernorm``: the normalisations before attention and before the feed-forward part, one by one.  ``mla_up_proj``:
-    the projections from latent vectors to heads, up to the inputs of attention.  ``mlp``: the feed-forward part of a
-    block without experts.  ``moe``: the experts with their router, exchanges and shared expert.  ``moe_act``: the
-    element-wise layers between the first and the last product of the experts.
-    """
+    """Yield what runs again of *part*, one of Megatron-LM's ``--recompute-modules``."""
     if part == "core_attn":
         yield from _attention(block)
     elif part == "layernorm":

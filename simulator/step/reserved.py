@@ -26,34 +26,24 @@ _STEPS = 2
 
 @dataclass(frozen=True, slots=True)
 class RankState:
-    """What a device holds besides a pass's tensors, in bytes an element of each parameter, or in shares.
+    """What a device holds besides a pass's tensors, in bytes an element of each parameter, or in shares."""
 
-    ``weight_bytes`` (each of several tensors) and ``frozen_bytes`` are kept from the start, the share ``updated`` of
-    the optimiser's state from the first update, ``update_bytes`` only in updates.  ``buffer_bytes`` are one buffer from
-    the start.  Units are ``gathered_bytes`` an element while they run, if that is not 0.  ``kept_gradients`` is the
-    share of the gradients that stays until the update; ``in_flight`` micro-batches are saved at once, and more follow
-    if it ``accumulates``.
-    """
-
-    weight_bytes: tuple[float, ...]
-    frozen_bytes: float
-    updated: float
-    update_bytes: float
-    buffer_bytes: int
-    gathered_bytes: float
-    kept_gradients: float
-    in_flight: float
-    accumulates: bool
+    weight_bytes: tuple[float, ...]  # each of several tensors, from the start
+    frozen_bytes: float  # from the start
+    updated: float  # share of the optimiser's state, from the first update
+    update_bytes: float  # in updates alone
+    buffer_bytes: int  # of one buffer, from the start
+    gathered_bytes: float  # of units while they run; 0: none
+    kept_gradients: float  # share that stays until the update
+    in_flight: float  # micro-batches that are saved at once
+    accumulates: bool  # more micro-batches follow
 
 
 @once
 def reserved_and_allocated(
     network: Network, options: StepOptions, graded_element: int, held: RankState, most_bytes: float = inf
 ) -> tuple[int, int]:
-    """Return the most bytes that the allocator holds in the first steps of *network*, and the most in use.
-
-    It may hold *most_bytes*.  If that is too little, the bytes are those that the first refused request would lead to.
-    """
+    """Return the most that the allocator holds and has in use in the first steps, or the first refusal's bytes."""
     tape = tape_of(network, options, graded_element, in_blocks=held.gathered_bytes > 0.0)
     allocator = CachingAllocator(most_bytes, expandable=options.expandable_segments)
     try:
@@ -172,11 +162,7 @@ _LARGE_ON = {"hopper": _LARGE, "blackwell": _LARGE, "cdna3": 4 * _LARGE, "cdna4"
 
 
 def workspace_bytes(device: Device, options: StepOptions) -> float:
-    """Return the bytes of the workspaces of cuBLAS on *device*; 0 on CPUs, and for frameworks other than PyTorch.
-
-    Each thread has a handle of its own with a workspace, and the backward pass runs in another thread than the forward
-    pass.
-    """
+    """Return the bytes of cuBLAS's workspaces, one for each pass's thread; 0 on CPUs and without PyTorch."""
     if not isinstance(device, Gpu) or options.framework in ("tensorflow", "caffe"):
         return 0.0
     each = _LARGE_ON.get(device.generation.partition(" ")[0], _LARGE if device.vendor == "amd" else _USUAL)

@@ -40,12 +40,7 @@ def compose_cluster(
     price_per_hour: Price | None = None,
     messages: MessagesSpec = NO_COSTS,
 ) -> Topology:
-    """Return a cluster of *groups*, whose NICs are linked to one switch, or to their group's; raises InputError.
-
-    A node without a NIC gets one at its first CPU, at the rate of *fabric*; links have that rate, or else their NIC's.
-    With an *oversubscription* of k the top switch carries 1/k of the rates of all NICs.  *price_per_hour* is for all,
-    by default the sum of the nodes'; *messages* are what messages between nodes cost their hosts.
-    """
+    """Return *groups* on a switch that carries 1/*oversubscription* of all NICs; adds lacking NICs; or InputError."""
     first = groups[0].node
     n_nodes = sum(group.nodes for group in groups)
     for node in (group.node for group in groups):

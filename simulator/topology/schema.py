@@ -250,10 +250,7 @@ class GroupSpec(Strict):
 
 
 class MessagesSpec(Strict):
-    """What messages between hosts cost the hosts' processors: sockets of the kernel, where no adapter does the work.
-
-    LogP's overhead (Culler et al., 1993), with what a round costs however many messages it has.
-    """
+    """Processor time of messages without adapters that do the work: LogP's overhead (Culler, 1993), and rounds."""
 
     message: Duration = told("A host's processor, for each message that it sends or receives", 0.0)
     round: Duration = told("The same for each round: to be woken, to wait for what was posted", 0.0)

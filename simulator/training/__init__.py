@@ -28,13 +28,7 @@ _ROUNDS = 12
 
 
 def divide(times: Sequence[Callable[[int], float]], total: int) -> list[int]:
-    """Return the samples of each device, of *total*, that minimise the time of the last device.
-
-    *times* return the seconds of each device for a number of samples, at least one; a device may get no samples.
-    Shares start in proportion to each device's speed, which is then evaluated again at these shares.  Finally, single
-    samples move from the last device to the one that they delay least, as long as that helps.  If times are
-    proportional to samples, all devices end together: share i is total / t_i / (sum of 1 / t_j).
-    """
+    """Return the samples of each device, of *total*, that minimise the last one's time; *times* by samples."""
 
     def seconds(shares: Sequence[int]) -> list[float]:
         return [time(share) if share else 0.0 for time, share in zip(times, shares, strict=True)]

@@ -39,21 +39,14 @@ class GradientBucket(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """The exchanges that sum gradients, each None if it has only one rank.
+    """The exchanges that sum gradients, each None if it has only one rank."""
 
-    *whole* spans all ranks with the same parameters.  If these are sharded, *shards* spans one full set of shards, and
-    *replicas* the ranks with the same shard.
-    """
-
-    whole: GroupExchange | None = None
-    shards: GroupExchange | None = None
-    replicas: GroupExchange | None = None
+    whole: GroupExchange | None = None  # among all ranks with the same parameters
+    shards: GroupExchange | None = None  # among one full set of shards
+    replicas: GroupExchange | None = None  # among the ranks with the same shard
 
     def reduce(self, size_bytes: float, after: Sequence[int], micro_batch: int, *, ends: bool = True) -> list[int]:
-        """Add the sum of *size_bytes* of gradients; return its last activity, or [] if no exchange is needed.
-
-        *ends*: this is the last micro-batch, so the sum also includes the replicas of each shard.
-        """
+        """Add the sum of gradients, at the *ends* over replicas of shards too; return its last activity, or []."""
         if self.shards is None:
             if self.whole is None or not ends:
                 return []
@@ -74,29 +67,19 @@ class Sums(NamedTuple):
 
 
 class StepOutline(NamedTuple):
-    """A step that the workers of ``crew`` add to ``builder``.
-
-    ``both`` are the sums over the ranks with the same parameters and, if experts are divided, those over the ranks with
-    the same experts.
-    """
+    """A step that the workers of ``crew`` add to ``builder``."""
 
     builder: PlanBuilder
     crew: RankRoles
     network: Network
     question: StepQuestion
     layout: Layout
-    both: Sequence[Sums]
+    both: Sequence[Sums]  # sums over ranks with the same parameters and, if divided, the same experts
     batches: Batches
 
 
 def write_data_parallel(outline: StepOutline, *, copies: bool) -> None:
-    """Add the step of *outline* to its builder; *copies*: copies into and out of buckets take time.
-
-    With sharded optimiser states (ZeRO stages 1 and 2; Rajbhandari et al., SC 2020, section 5), each rank updates its
-    shard, and all gather the parameters: after the update or, with *prefetches* and buckets, during the next step,
-    where each layer waits for its own.  With stage 2, every micro-batch reduce-scatters its gradients, because only
-    shards of them are kept.
-    """
+    """Add the step of *outline* to its builder; *copies*: copies into and out of buckets take time."""
     builder, crew, network, question, layout, both, batches = outline
     passes, last = crew.passes(), batches.last
     if layout.delay_wgrad:
@@ -161,10 +144,7 @@ def write_data_parallel(outline: StepOutline, *, copies: bool) -> None:
 
 
 def gather_ahead(outline: StepOutline, apart: frozenset[str], bucket_bytes: float) -> dict[str, tuple[int, ...]]:
-    """Add the all-gathers of parameters, in buckets in order of use, if they are prefetched (*apart*: experts).
-
-    Return the activities that each layer waits for.
-    """
+    """Add the all-gathers that are prefetched, in buckets (*apart*: experts); return those each layer awaits."""
     found: dict[str, tuple[int, ...]] = {}
     network, both, options = outline.network, outline.both, outline.question.options
     if not (bucket_bytes and outline.question.prefetches and options.mode == "train" and outline.layout.zero):
@@ -192,11 +172,7 @@ def awaited(issue: Launch, ahead: Mapping[str, tuple[int, ...]]) -> tuple[int, .
 
 
 def ready_after(passes: Sequence[Launch], network: Network) -> list[tuple[Parameter, ...]]:
-    """Return for each issue the parameters whose gradients it completes.
-
-    A layer's first issue in the backward pass, or the one that was put off, completes all gradients up to the next
-    layer that is issued.
-    """
+    """Return for each issue the parameters whose gradients it completes, those up to the next layer's."""
     steps = backward_steps(network)
     place = {step.layer.name: number for number, step in enumerate(steps)}
     first: dict[int, int] = {}  # by position in the backward pass: the layer's first issue

@@ -37,20 +37,7 @@ def device_memory(
     *,
     gaps: bool = True,
 ) -> MemoryNeed:
-    """Return the memory that a device needs for its part of a step, *network*, in a *layout* with known degrees.
-
-    *in_flight*: the number of micro-batches whose activations are saved at once.  *placement*: that of the layout's
-    ranks; without one, what their communicators hold does not count.  Without *gaps*, what the allocator holds besides
-    does not count.
-
-    A replica also holds its buckets, a second copy of all gradients, unless these are parts of the buckets; then each
-    is there for itself only until it is copied in (``mark_variable_ready_dense`` in torch/csrc/distributed/c10d/
-    reducer.cpp).  With sharded parameters, two full units are in memory at once.  Ranks that shard the
-    optimiser state, or gradients too, hold only a part of these (Rajbhandari et al., "ZeRO", SC 2020, section 5), plus
-    the bucket that is being filled.  An fp32 copy of half-precision parameters is optimiser state; fp32 parameters that
-    are cast for each step are not (torch's ``ZeroRedundancyOptimizer`` leaves them whole).  Experts are sharded over
-    fewer ranks (:attr:`Layout.expert_shards`).
-    """
+    """Return a device's need for its part, *network*; without *placement* or *gaps*, these do not count."""
     if layout.ep_overlap and layout.pp == 1:
         in_flight = min(2.0, float(question.micro_batches))
     options, gathered = stage_options(question.rank_options, layout), gathered_elements(network, layout)
@@ -85,10 +72,7 @@ def stage_options(options: StepOptions, layout: Layout) -> StepOptions:
 
 
 def saved_shares(network: Network, question: StepQuestion, layout: Layout, stage: int) -> tuple[float, ...]:
-    """Return the share of each chunk of *stage* of *network* in what it saves of a micro-batch.
-
-    Virtual stages are taken as equal, and so are all in a step that saves nothing.
-    """
+    """Return each chunk's share of *stage* in what it saves of a micro-batch; virtual stages are equal."""
     count = chunks_of(layout)
     if not schedule_of(layout).chunks or not question.options.trains:
         return (1.0 / count,) * count
@@ -109,10 +93,7 @@ def most_needed(
     *,
     gaps: bool = True,
 ) -> MemoryNeed:
-    """Return the need of the device with the highest total, among those that divide *network* into stages.
-
-    The arguments are those of :func:`device_memory`.  Gaps count only if all stages fit without.
-    """
+    """Return the highest need of the stages' devices, as :func:`device_memory`; with gaps if all fit without."""
     if layout.pp == 1:
         return device_memory(network, question, device, layout, 1.0, placement, gaps=gaps)
     from simulator.workload.split.stages import joined_stages, stages_of
@@ -136,10 +117,7 @@ def most_needed(
 
 
 def gathered_elements(network: Network, layout: Layout) -> int:
-    """Return the parameters (elements) that are gathered at once: those of the two largest blocks, and outside blocks.
-
-    If each rank keeps its experts unsharded, they need no gathering.
-    """
+    """Return the elements gathered at once: of the two largest blocks, and outside; unsharded experts are not."""
     units = unit_elements(network)
     if layout.has_experts_apart and layout.expert_shards == 1:
         experts = unit_elements(network, only=expert_parameters(network))
@@ -215,11 +193,7 @@ _NUMBER: _Carried = {("all-reduce", 8.0)}
 
 
 def communication_bytes(placement: Placement, question: StepQuestion, network: Network) -> float:
-    """Return the bytes that NCCL takes on each GPU for the exchanges of *question*, whose ranks compute *network*.
-
-    Where groups lie differently on their machines, those that take most count.  0 where one process launches for all
-    GPUs, and for gradients that go through other strategies or servers.
-    """
+    """Return the bytes that NCCL takes on each GPU for *question*'s exchanges; of unlike groups, the most."""
     if question.one_process:
         return 0.0
     chosen = {name: getattr(question, name) for name in ("algorithm", "protocol", "nvls")}

@@ -16,14 +16,11 @@ _SAME = 1e-9  # relative: two periods that differ only by rounding
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """``count`` micro-batches; if ``period_s`` is known, those between the first ``explicit`` and the last are skipped.
-
-    ``period_s`` is the time by which each stream advances per skipped micro-batch, in seconds.
-    """
+    """``count`` micro-batches; with ``period_s``, those between the first ``explicit`` and the last are skipped."""
 
     count: int
     explicit: int = 0
-    period_s: Mapping[str, float] = field(default_factory=dict)
+    period_s: Mapping[str, float] = field(default_factory=dict)  # by which each stream advances per skipped one
 
     def __iter__(self) -> Iterator[int]:
         if not self.period_s:
@@ -48,11 +45,7 @@ class Batches:
 
 
 def periods_s(tasks: Sequence[Activity], ends_s: Sequence[float], count: int) -> dict[str, float] | None:
-    """Return the seconds by which each stream advanced in the last of the first *count* micro-batches.
-
-    Returns None unless it advanced equally in the one before.  *ends_s* are the ends of *tasks*, whose ``about`` has
-    the micro-batch.
-    """
+    """Return by how much each stream advanced in the last of *count* micro-batches, or None if not evenly."""
     last: dict[str, list[float]] = {}
     for task, end_s in zip(tasks, ends_s, strict=True):
         number = getattr(task.about, "micro_batch", None)
@@ -95,12 +88,7 @@ def _stretches(items: Iterable[_T], launch_of: Callable[[_T], Launch]) -> Iterat
 def put_off(
     passes: Sequence[tuple[Launch, ...]], weights: Sequence[Mapping[str, DeviceWork]]
 ) -> list[tuple[Launch, ...]]:
-    """Return *passes*, equivalent launches of several devices, with gradients of parameters after the next exchange.
-
-    So tokens' gradients are sent earlier, and the exchange passes while the others are computed (``backward_dw`` of
-    Megatron-Core's layers, ``--delay-wgrad-compute``).  *weights*: for each device, their kernels by layer.  What other
-    kernels are compiled into stays.
-    """
+    """Return *passes* with gradients of parameters, of kernels *weights* by layer, after the next exchange."""
     found: list[tuple[Launch, ...]] = []
     later: list[tuple[Launch, ...]] = []
     for number, same in enumerate(passes):
@@ -145,10 +133,7 @@ def _is_sent(issue: Launch) -> bool:
 
 
 def turns_of(passes: Sequence[Launch], numbers: Sequence[int], *, overlaps: bool) -> Iterator[list[tuple[int, int]]]:
-    """Yield the order of *passes*, as (number of the micro-batch, place in passes), from one micro-batch to the next.
-
-    If it *overlaps*, the forward pass of each micro-batch but the first runs with the backward pass of that before.
-    """
+    """Yield the order of *passes* as (micro-batch, place); if it *overlaps*, forward beside backward ones."""
     places = (place for place, issue in enumerate(passes) if overlaps and issue.part == "backward")
     first = next(places, len(passes))
     before: list[tuple[int, int]] = []

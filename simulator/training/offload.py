@@ -52,15 +52,12 @@ _CHECKS = ((0, 8), (8, 0), (0, 4), (4, 1), (4, 1), (2, 1), (1, 4), (4, 0), (0, 4
 
 @dataclass(frozen=True, slots=True)
 class OffloadScheme:
-    """What a way to offload moves and keeps, in bytes an element.
-
-    ``kept_bytes`` are those of a parameter as it is updated, ``stored_bytes`` as it is computed with.
-    """
+    """What a way to offload moves and keeps, in bytes an element."""
 
     way: Literal["zero-2", "zero-3", "fsdp"]
     has_parameters: bool
-    kept_bytes: int
-    stored_bytes: int
+    kept_bytes: int  # of a parameter as it is updated
+    stored_bytes: int  # and as it is computed with
     gradient_bytes: int
     on_disks: bool = False
 
@@ -122,10 +119,7 @@ def scheme_of(question: StepQuestion) -> OffloadScheme:
 
 
 class OffloadWriter:
-    """Adds to *builder* what passes between the GPUs *ranks* and the CPUs nearest to them; raises InputError.
-
-    One of equal machines stands for all: its ranks share links and sockets.
-    """
+    """Adds what passes between GPUs *ranks* and their CPUs, on one of equal machines; raises InputError."""
 
     def __init__(
         self, builder: PlanBuilder, places: Places, router: Router, ranks: Sequence[int], question: StepQuestion
@@ -174,10 +168,7 @@ class OffloadWriter:
     def gradients(
         self, elements: int, of: int, shards: int, after: Sequence[int], number: int, *, ends: bool
     ) -> list[int]:
-        """Add the copies of a bucket of *elements* gradients in micro-batch *number*; return the last activities.
-
-        Each of *shards* ranks has one part of *of* elements in all.  *ends*: this is the last micro-batch.
-        """
+        """Add the copies of a bucket, of which *shards* ranks have parts of *of* elements; return the last ones."""
         last, each, way, gradient = list(after), elements / shards, self.scheme.way, self.scheme.gradient_bytes
         fetched, sent = (TO_GPU, gradient), (TO_CPU, gradient)
         moves = [fetched] * (number > 0) + [(TO_CPU, _FP32 if ends else gradient)]
@@ -274,11 +265,7 @@ class OffloadWriter:
 
 
 def write_offloaded(outline: StepOutline, offload: OffloadWriter, *, copies: bool) -> None:
-    """Add the step of *outline*, whose parameters are whole on each GPU, to its builder.
-
-    *copies* are as in :func:`~simulator.training.data_parallel.write_data_parallel`.  Gradients leave the GPU as each
-    bucket is full, in every micro-batch unless only the optimiser's state is sharded.
-    """
+    """Add the step of *outline*, whose parameters are whole on each GPU; *copies*: those into buckets count."""
     builder, crew, network, question, layout, both, batches = outline
     passes, last = crew.passes(), batches.last
     apart = expert_parameters(network) if len(both) > 1 else frozenset()

@@ -26,19 +26,15 @@ _MOST_PIECES = 8  # pieces into which a backward pass is cut if sums of gradient
 
 
 class Chunk(NamedTuple):
-    """The passes of one part of a network for a micro-batch: seconds, and the device resources that they load.
-
-    ``weights_s`` is the time of the backward pass spent on gradients of parameters.  ``issues`` are those of both
-    passes.  ``trained`` counts its parameters with gradients, ``trained_of_experts`` the divided experts among them.
-    """
+    """The passes of one part of a network for a micro-batch: seconds, and the device resources that they load."""
 
     forward_s: float
     backward_s: float
-    weights_s: float
+    weights_s: float  # part of the backward pass for gradients of parameters
     loads: tuple[tuple[Resource, float], ...]
-    issues: tuple[Launch, ...]
-    trained: int
-    trained_of_experts: int
+    issues: tuple[Launch, ...]  # of both passes
+    trained: int  # parameters with gradients
+    trained_of_experts: int  # divided ones among them
 
     @property
     def parts(self) -> tuple[tuple[bool, int], ...]:
@@ -58,23 +54,17 @@ Price = Callable[[Sequence[ConcurrentGroups], Collective, float], CollectivePric
 
 @dataclass(frozen=True, slots=True)
 class StageWork:
-    """One pipeline stage: its role, its chunks in order, the inputs of each, and its update.
-
-    ``network`` contains all chunks.  ``together_s``: how long the forward pass of a chunk and the backward pass of one
-    take that are joined, by both.  For each chunk, ``received_bytes`` is the size of its input from the previous
-    stage, and ``received_s`` the transfer time; the gradient sent back is equal.  ``shared_bytes`` is the size of the
-    gradients that the first and the last stage sum (a tied embedding).
-    """
+    """One pipeline stage: its role, its chunks in order, the inputs of each, and its update."""
 
     role: Role
-    network: Network
+    network: Network  # all chunks
     chunks: tuple[Chunk, ...]
-    received_s: tuple[float, ...]
-    received_bytes: tuple[float, ...]
-    shared_bytes: float
+    received_s: tuple[float, ...]  # transfer of a chunk's input; its gradient's is equal
+    received_bytes: tuple[float, ...]  # of a chunk's input from the stage before
+    shared_bytes: float  # of gradients that the first and last stage sum (a tied embedding)
     update_s: float
     node: Node
-    together_s: Mapping[tuple[int, int], float] = field(default_factory=dict)
+    together_s: Mapping[tuple[int, int], float] = field(default_factory=dict)  # of joined passes, by both chunks
 
     def busy_s(self, micro_batches: int) -> float:
         """Return the seconds that the stage computes in a step, including waits within its passes."""
@@ -94,10 +84,7 @@ def plan_chunk(shared: SharedStep, role: Role, launches: Sequence[Launch]) -> Pl
 
 
 def plan_pipeline(stages: Sequence[StageWork], question: StepQuestion, placement: Placement, price: Price) -> Plan:
-    """Return the plan of a step of *stages*; *price* returns the cost of a sum of gradients.
-
-    Raises Unsuitable, or InputError if the schedule does not fit.
-    """
+    """Return the plan of a step of *stages*; *price*: of a sum of gradients.  Raises Unsuitable or InputError."""
     return _Pipeline(stages, question, placement, price).plan()
 
 

@@ -33,19 +33,15 @@ _OF_ALL_STRATEGIES = tuple(each.name for each in fields(StepQuestion) if each.na
 
 @dataclass(frozen=True)
 class SharedStep:
-    """A step of ``question`` that the ranks of ``group`` share; ``network`` is the undivided one of a micro-batch.
-
-    ``strategy`` exchanges gradients or shards, ``layer_strategy`` tensors within layers.  Without ``fold``, equal ranks
-    and micro-batches that repeat are simulated one by one.
-    """
+    """A step of ``question`` that the ranks of ``group`` share."""
 
     places: Places
-    network: Network
+    network: Network  # undivided, of a micro-batch
     question: StepQuestion
     group: Communicator
-    strategy: Strategy
-    layer_strategy: Strategy
-    fold: bool = True
+    strategy: Strategy  # for gradients or shards
+    layer_strategy: Strategy  # for tensors within layers
+    fold: bool = True  # simulate equal ranks, and micro-batches that repeat, as one
 
     @property
     def machine(self) -> Machine:
@@ -69,10 +65,7 @@ class SharedStep:
 
 
 def plan_alone(machine: Machine, role: Role, question: StepQuestion, batches: Batches) -> Plan:
-    """Return the plan of a step on the only device, which has *role*; of all its programs if there are several.
-
-    Programs have a host each; the driver runs kernels of one at a time.
-    """
+    """Return the plan of a step on the only device; of all its programs, which take turns, if there are several."""
     builder, captured, turns = PlanBuilder(), question.options.cuda_graph, f"turns on {role.place.name}"
     crew = crew_of(builder, machine, [role], question, contends=False)
     if question.programs > 1:
@@ -108,10 +101,7 @@ def plan_offloaded_alone(
 
 
 def plan_step(shared: SharedStep, roles: Sequence[Role], batches: Batches) -> Plan:
-    """Return the plan of *shared* with *roles*, of the micro-batches *batches*.
-
-    Strategies share what they do not change of it.  Raises Unsuitable if a strategy does not fit.
-    """
+    """Return the plan of *shared*; strategies share what they do not change of it.  Raises Unsuitable."""
     question = shared.question
     if question.one_process:
         return _plan_process(shared, roles)

@@ -38,10 +38,7 @@ def straggler_pace(machine: Machine, node: int, stragglers: Sequence[tuple[str, 
 
 
 def check_stragglers(machine: Machine, ranks: Sequence[int], stragglers: Sequence[tuple[str, float]]) -> None:
-    """Raise InputError if a name in *stragglers* matches none of the nodes *ranks*, or one of a range of names does.
-
-    Also if two names have a device in common, which has one pace.
-    """
+    """Raise InputError if a name in *stragglers* is none of *ranks*, or two have a device in common."""
     if not stragglers:
         return
     from simulator.network.named import names_several
@@ -102,21 +99,16 @@ MOST_ROLES = 32  # of equal devices that exchanges load unequally
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """``count`` ranks on devices of one part.
+    """``count`` ranks on devices of one part."""
 
-    ``place`` is the first device, ``issues`` what each rank issues in a step.  ``pace``: their time relative to the
-    mean of their part.  ``network``: their own network, if their batch differs from the others'.  ``nodes`` are all of
-    them, ``node`` the first.  ``less_loaded``: the share by which exchanges load some of them less than the first.
-    """
-
-    place: Place
+    place: Place  # the first device
     node: int
     count: int
-    issues: tuple[Launch, ...]
-    pace: float = 1.0
-    network: Network | None = None
-    nodes: tuple[int, ...] = ()
-    less_loaded: float = 0.0
+    issues: tuple[Launch, ...]  # of each rank in a step
+    pace: float = 1.0  # time relative to the mean of their part
+    network: Network | None = None  # their own, if their batch differs
+    nodes: tuple[int, ...] = ()  # all of them
+    less_loaded: float = 0.0  # share by which exchanges load some less than the first
 
     @property
     def passes(self) -> list[Launch]:
@@ -138,12 +130,7 @@ def roles_of(
     stragglers: Sequence[tuple[str, float]] = (),
     fold: bool = True,
 ) -> list[Role]:
-    """Return the roles of the GPU nodes *ranks* in a step of *network*; without *fold*, each rank has its own.
-
-    *stragglers* have roles of their own.
-
-    Raises InputError if a device lacks a figure that the step needs.
-    """
+    """Return the roles of GPUs *ranks* in a step; without *fold*, one for each.  Raises InputError."""
     machine = places.machine
     found: dict[object, list[int]] = {}
     if stragglers or not fold:
@@ -168,11 +155,7 @@ def roles_of(
 
 
 def alike_roles(places: Places, roles: Sequence[Role], plan: Plan) -> list[Role]:
-    """Return *roles* divided so that the exchanges of *plan* load all ranks of a role alike.
-
-    A role has at most ``MOST_ROLES`` parts: of more, those with the nearest loads are one, and the most loaded of their
-    ranks comes first.
-    """
+    """Return *roles* divided so that the exchanges of *plan* load all ranks of a role (nearly) alike."""
     parts = (part for task in plan.tasks for part in task.parts if isinstance(part, FragmentLoads))
     loads = list(dict.fromkeys(part.gpu_loads for part in parts))
     kinds = list({each.kind: each for each in loads}.values())
@@ -215,10 +198,7 @@ _SAME = 1e-9  # relative: two micro-batches whose times differ only by rounding
 
 
 def alone_rate(roles: Iterable[Role], network: Network, question: StepQuestion) -> float:
-    """Return the samples per second of the devices of *roles* if all step alone at their usual pace; raises InputError.
-
-    *network* is the undivided one of a micro-batch.
-    """
+    """Return the samples per second of *roles*' devices if all step alone on *network*; raises InputError."""
     counts = Counter[Device]()
     for role in roles:
         counts[role.place.device] += role.count
@@ -228,10 +208,7 @@ def alone_rate(roles: Iterable[Role], network: Network, question: StepQuestion) 
 
 
 def alone_s_of(device: Device, network: Network, question: StepQuestion, pace: float = 1.0) -> float:
-    """Return the seconds of a step of the undivided *network* on *device* alone; raises InputError.
-
-    *pace* is the time of its kernels relative to the mean device.
-    """
+    """Return the seconds of a step of *network* on *device* alone, with kernels at *pace*; raises InputError."""
     return _alone_s(device, pace, network, question.options, question.micro_batches)
 
 

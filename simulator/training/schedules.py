@@ -16,35 +16,25 @@ Position = tuple[int, int]
 
 
 class Pass(NamedTuple):
-    """One pass of a micro-batch through part ``chunk`` of a stage.
+    """One pass of a micro-batch through part ``chunk`` of a stage."""
 
-    ``weights`` computes the gradients of parameters, if these are separate from the gradients of activations.
-    ``joined``: it starts with the pass before it, once what both wait for is there, and both send at their common end.
-    """
-
-    kind: Literal["forward", "backward", "weights"]
+    kind: Literal["forward", "backward", "weights"]  # weights: gradients of parameters, if computed apart
     chunk: int
     micro_batch: int
-    joined: bool = False
+    joined: bool = False  # starts with the pass before it, and both send at their common end
 
 
 _Order = Callable[[Layout, int, int], list[Pass]]
 
 
 class PipelineSchedule(NamedTuple):
-    """The passes of *stage* over *count* micro-batches are ``order(layout, stage, count)``.
-
-    ``chunks``: parts of the network in each stage; 0, as many as the layout's virtual stages.  ``shape``: the path goes
-    through the stages in one direction (``line``) or comes back (``V``), or there is one from each end (``two-way``).
-    ``splits``: gradients of parameters are computed apart.  ``fill``: about the wait of a stage in units of 1F1B's,
-    if gradients of activations and of parameters take as long as a forward pass each.
-    """
+    """The passes of *stage* over *count* micro-batches are ``order(layout, stage, count)``."""
 
     order: _Order
-    chunks: int = 0
-    shape: Literal["line", "V", "two-way"] = "line"
-    splits: bool = False
-    fill: float = 1.0
+    chunks: int = 0  # of each stage; 0: the layout's virtual stages
+    shape: Literal["line", "V", "two-way"] = "line"  # one way, and back, or from each end
+    splits: bool = False  # gradients of parameters are computed apart
+    fill: float = 1.0  # a stage's wait in 1F1B's, if all three passes take equally long
 
 
 def schedule_of(layout: Layout) -> PipelineSchedule:
@@ -89,30 +79,12 @@ def next_places(layout: Layout) -> tuple[dict[Position, Position], dict[Position
 
 
 def order_of(layout: Layout, stage: int, count: int) -> list[Pass]:
-    """Return the passes of *stage* in order, over *count* micro-batches.
-
-    - ``gpipe``: all forward passes, then all backward passes in reverse order (Huang et al., NeurIPS 2019).
-    - ``1f1b``: after the pipeline fill, forward and backward passes alternate (PipeDream-flush), with interleaved
-      virtual stages (Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters", SC 2021,
-      section 2.2).
-    - ``zero-bubble``: as 1f1b, with the gradients of parameters deferred to times when a stage would wait (ZB-H1; Qi
-      et al., "Zero Bubble Pipeline Parallelism", ICLR 2024).
-    - ``zb-v``: the same paper's V, which waits for the first micro-batch alone and holds no more than 1F1B.
-    - ``v-half``, ``v-min``: V's with a half and a third of the activations of 1F1B (Qi et al., "Pipeline Parallelism
-      with Controllable Memory", NeurIPS 2024).
-    - ``dualpipe``: micro-batches from both ends, a forward pass beside each backward pass (DeepSeek-AI, "DeepSeek-V3
-      Technical Report", 2024, section 3.2.1); ``dualpipe-v``: half of it, folded into a V.
-
-    Raises InputError if *count* does not fit the schedule.
-    """
+    """Return *stage*'s passes in order over *count* micro-batches; raises InputError if these do not fit."""
     return schedule_of(layout).order(layout, stage, count)
 
 
 def in_flight(layout: Layout, stage: int, count: int, saved: tuple[float, ...] = ()) -> float:
-    """Return the micro-batches whose activations *stage* holds at once; a part counts as its share of the stage.
-
-    *saved*: what each part saves of a micro-batch, in any unit; by default all parts save equally much.
-    """
+    """Return the micro-batches that *stage* holds at once; parts count by what is *saved*, or equally."""
     each = saved or (1.0,) * chunks_of(layout)
     ordered = {name: getattr(layout, name) for name in ("pp", "vp", "schedule", "ep_overlap")}
     return _most_held(Layout(**ordered, ep=2 if layout.ep_overlap else 1), stage, count, each) / sum(each)
@@ -156,10 +128,7 @@ def _alternating(layout: Layout, stage: int, count: int) -> list[Pass]:
 
 
 def _filled(layout: Layout, stage: int, count: int) -> int:
-    """Return the number of forward passes in the pipeline fill, less the one right before the first backward pass.
-
-    One more with ``ep_overlap``, as that one runs with a backward pass of an earlier micro-batch.
-    """
+    """Return the forward passes of the fill but the last; one more if it runs with a backward pass."""
     more = int(layout.ep_overlap)
     if layout.schedule == "gpipe":
         return count
@@ -201,10 +170,7 @@ class _Writer:
 
 
 def _zero_bubble_v(layout: Layout, stage: int, count: int) -> list[Pass]:
-    """Return the passes of ZB-V, as PyTorch's ``ScheduleZBVZeroBubble`` has them (torch 2.6, schedules.py).
-
-    It has at least ``2 pp - 1`` micro-batches; of fewer, passes of the others are left out.
-    """
+    """Return ZB-V's passes, as of PyTorch's ``ScheduleZBVZeroBubble``; those beyond *count* are left out."""
     write, rest = _Writer(), layout.pp - stage
     most = max(2 * layout.pp - 1, count)
     write.forward(*[0] * (2 * rest - 1), *[1, 0] * stage)
@@ -237,12 +203,7 @@ def _of_block(layout: Layout, stage: int, count: int) -> list[Pass]:
 
 @lru_cache(maxsize=64)
 def _repeated(is_half: bool, pp: int, count: int) -> tuple[tuple[Pass, ...], ...]:
-    """Return each stage's passes of V-Half's building block, or V-Min's, repeated every 6 passes and squeezed.
-
-    All passes take equally long (Qi et al., 2024, sections 3.2 and 3.3).  Each stage runs the next one in the order of
-    the repeated block as soon as it can; gradients of parameters fill waits, and come first where the stage holds all
-    that it may.
-    """
+    """Return the passes of V-Half's or V-Min's block, repeated every 6 passes and squeezed (Qi et al., 2024)."""
     held, apart = (pp // 2 + 1, 0 if pp % 2 else 3) if is_half else ((pp + 4) // 3, 0 if pp % 3 else 2)
     orders = []
     for stage in range(pp):  # in V-Min each pass starts right after its neighbour's; no two of a stage fall together

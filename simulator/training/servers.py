@@ -39,10 +39,7 @@ class ServerLabel(NamedTuple):
 
 
 def pace_in(question: StepQuestion, teams: Sequence[NodeTeam], team: NodeTeam, role: Role) -> float:
-    """Return the time of a device of *role* in *team*, relative to the mean of its part, waits for others included.
-
-    Without synchronisation between nodes, a device waits only for the GPUs of its own node.
-    """
+    """Return the pace of a device of *role*, with waits for others: without synchrony, for its node's alone."""
     if not question.contention:
         return role.pace
     device = role.place.device
@@ -60,11 +57,7 @@ def plan_servers(
     starts_s: Sequence[float] = (),
     loss: Loss | None = None,
 ) -> Plan:
-    """Return the plan of *teams* of *shared* that exchange through *servers*, each over its number of *steps*.
-
-    *starts_s*: the times in seconds at which the teams begin, if not all at once.  *loss*: one of the servers is lost.
-    Raises Unsuitable if there are too many flows between nodes and servers to simulate.
-    """
+    """Return the plan of *teams* over their *steps* from *starts_s* on, perhaps with a *loss*; or Unsuitable."""
     writer = _Writer(shared, teams, servers, loss)
     for state, number, start_s in zip(writer.states, range(len(starts_s)), starts_s, strict=False):
         stream = writer.named(ServerLabel("begins", number, 0, -1))["stream"]

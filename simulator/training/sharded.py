@@ -33,12 +33,7 @@ class _Unit:
 
 
 def write_sharded(outline: StepOutline, offload: OffloadWriter | None = None) -> None:
-    """Add the step of *outline* to its builder; with *offload*, the hosts update.
-
-    If the shards do not span all ranks, ranks with the same shard sum its gradients (HSDP).  A unit
-    that is prefetched is gathered during the backward pass of the previous one (BACKWARD_PRE), else after it, before
-    its gradients are scattered (BACKWARD_POST).
-    """
+    """Add the step of *outline* to its builder; with *offload*, the hosts update."""
     builder, crew, network, question, layout, both, batches = outline
     trained = network.trained_count
     policy, in_fp32 = question.options.precision, question.gathers_in_fp32
@@ -110,12 +105,7 @@ def _units(network: Network, passes: Sequence[tuple[Launch, ...]], apart: frozen
 
 
 def _hooked(units: Sequence[_Unit], network: Network, apart: frozenset[str], crew: RankRoles) -> list[_Unit]:
-    """Return *units* with the host time of their hooks at the first issue; divided experts are units of their own.
-
-    So are trained matrices beside frozen ones, as a unit's parameters are all trained or none: PEFT's
-    ``fsdp_auto_wrap_policy`` wraps each adapter's (peft/utils/other.py).  The host, which is at most two units ahead
-    (``limit_all_gathers``), then runs each one's hooks when the device has nothing left.
-    """
+    """Return *units* with the time of their hooks; divided experts, and adapters beside frozen ones, are apart."""
     everything, experts = unit_parameters(network), unit_parameters(network, only=apart)
     devices = [role.place.device for role in crew.roles]
     frozen = network.trained_count < network.parameter_count

@@ -28,27 +28,19 @@ MOST_FLOWS = 600  # of a key at once: a step with more takes minutes to simulate
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The parameters of a layer.
-
-    Issue ``ready_after`` of a step's passes completes their gradients, and issue ``needed_by`` is the first to read
-    them.  ``shares_bytes`` are the bytes on each server.
-    """
+    """The parameters of a layer, as servers hold them."""
 
     layer: str
-    ready_after: int
-    needed_by: int
+    ready_after: int  # issue that completes their gradients
+    needed_by: int  # issue that reads them first
     size_bytes: float
-    shares_bytes: tuple[float, ...]
+    shares_bytes: tuple[float, ...]  # on each server
 
 
 def keys_of(
     network: Network, passes: Sequence[Launch], element_bytes: int, n_servers: int, *, spread: bool = False
 ) -> list[Key]:
-    """Return the keys of *network*, one per layer, in the order in which gradients become ready (last layer first).
-
-    *passes* are the issues of the forward and the backward pass.  Each small key goes to the server with the fewest
-    bytes so far.  *spread*: all keys are sliced evenly, as large ones are.
-    """
+    """Return *network*'s keys, last layer first; small ones to the emptiest server, *spread* ones to all."""
     number_of = {layer.name: number for number, layer in enumerate(network.layers)}
     first_use: dict[str, int] = {}
     for number, layer in enumerate(network.layers):
@@ -76,14 +68,11 @@ def keys_of(
 
 @dataclass(frozen=True)
 class Loss:
-    """The server with index ``server`` is lost at ``at_s`` seconds.
-
-    ``spans_s`` has the start and end of each stage, step and key without the loss, over all teams.
-    """
+    """The server with index ``server`` is lost at ``at_s`` seconds."""
 
     server: int
     at_s: float
-    spans_s: Mapping[tuple[str, int, int], tuple[float, float]]  # by stage, step, key
+    spans_s: Mapping[tuple[str, int, int], tuple[float, float]]  # without the loss, over all teams, by stage, step, key
 
     def progress(self, stage: str, step: int, key: int) -> Literal["done", "under way", "not begun"]:
         """Return the progress of *stage* of *key* at the loss; it is done only if it was for all teams."""
@@ -110,16 +99,12 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class NodeTeam:
-    """Equal nodes, with the CPUs ``cpus``.
-
-    ``ranks`` are those of the first node; ``roles`` those of its GPUs, each with the count of the whole team.
-    ``spread``: the nodes' servers hold unlike keys, which count as spread evenly over all servers.
-    """
+    """Equal nodes, with the CPUs ``cpus``."""
 
     cpus: tuple[int, ...]
-    ranks: tuple[int, ...]
-    roles: tuple[Role, ...]
-    spread: bool = False
+    ranks: tuple[int, ...]  # of the first node
+    roles: tuple[Role, ...]  # of its GPUs, with the count of the whole team
+    spread: bool = False  # servers hold unlike keys, which count as spread evenly
 
     @property
     def gpu_count(self) -> int:
@@ -134,15 +119,7 @@ def servers_of(group: Communicator, count: int | None, places: tuple[str, ...]) 
 
 
 def teams_of(shared: SharedStep, servers: Sequence[int], n_steps: int) -> tuple[list[NodeTeam], int | None]:
-    """Return the teams of *shared* in *n_steps* steps through *servers*; without its ``fold``, each node is one.
-
-    If there are too many teams to simulate, equal nodes with as many servers form one, though they are served one after
-    the other or hold different keys.  In step, all of them would send each key to one server at once, which nodes that
-    drift apart do not; so keys count as spread over all servers, whose adapters carry as much.  Then the second value
-    is the largest number of teams that is simulated, otherwise None.
-
-    Raises InputError if a device lacks a figure, or a straggler takes no part; Unsuitable if a node has no CPU.
-    """
+    """Return the teams of *shared*, and the most that are simulated if there are more; or InputError, Unsuitable."""
     machine, group, network, question = shared.machine, shared.group, shared.network, shared.question
     check_stragglers(machine, group.ranks, question.stragglers)
     nodes: dict[int, NodeTeam] = {}  # by host: a team of it alone
@@ -190,15 +167,7 @@ def _team(nodes: Sequence[NodeTeam], *, spread: bool = False) -> NodeTeam:
 def bundled(
     group: Communicator, cpus: Sequence[int], others: Sequence[int], servers: Sequence[int]
 ) -> dict[tuple[int, int], Route]:
-    """Return routes by (source, target), each of which stands for the routes of all *cpus* to or from a server.
-
-    The keys contain only the first of *cpus*.  A route loads the resources of the first CPU's own route once, and
-    resources that all CPUs share once per CPU: progressive filling (Bertsekas, Gallager, Data Networks, section 6.5.2)
-    gives equal flows equal rates, so the other CPUs' own resources need not be considered.
-
-    Returns an empty dict if the CPUs are not equal: if one of them is a server, if some but not all share a resource,
-    or if a resource used by one alone is also on a route of *others*, the CPUs of all other nodes.
-    """
+    """Return routes that stand for those of equal *cpus* to and from servers, by ends; {} if they are unequal."""
     if len(cpus) < 2 or not set(cpus).isdisjoint(servers):
         return {}
     uses = [_uses(group, cpu, servers) for cpu in cpus]

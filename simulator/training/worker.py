@@ -27,17 +27,13 @@ FROM_DISK, TO_DISK = "reads from disks", "writes to disks"
 
 @dataclass(frozen=True, slots=True)
 class CollectiveLabel:
-    """Label of an activity on such a stream: a collective, its size in bytes, and its micro-batch.
-
-    ``of_tied``: it sums gradients of parameters that two pipeline stages hold, as of a tied embedding.  ``among``: the
-    groups that run it at once.
-    """
+    """Label of an activity on such a stream: a collective, its size in bytes, and its micro-batch."""
 
     op: Collective
     size_bytes: float
     micro_batch: int
-    of_tied: bool = False
-    among: Sequence[ConcurrentGroups] = field(default=(), compare=False, repr=False)
+    of_tied: bool = False  # sums gradients that two pipeline stages hold
+    among: Sequence[ConcurrentGroups] = field(default=(), compare=False, repr=False)  # the groups that run it at once
 
 
 class HostLabel(NamedTuple):
@@ -60,10 +56,7 @@ class OpenExchange(NamedTuple):
 def parts_of(
     exchanges: Iterable[OpenExchange], strategy: Strategy, loads_on: Mapping[int, float]
 ) -> dict[int, tuple[Fragment, ...]]:
-    """Return the parts of *exchanges* by activity, if *strategy* runs them and they load *loads_on*.
-
-    Raises Unsuitable if it does not fit.
-    """
+    """Return the parts of *exchanges* by activity, as *strategy* runs them; raises Unsuitable."""
     made: dict[tuple[object, ...], tuple[Fragment, ...]] = {}  # blocks repeat
     for _, bundles, op, size_bytes in sorted(exchanges, key=lambda each: each.activity):
         if (key := (id(bundles), op, size_bytes)) not in made:
@@ -73,11 +66,7 @@ def parts_of(
 
 
 class GroupExchange:
-    """Adds collectives over all groups of *bundles* at once to *stream* of a plan; they load the GPUs *loads_on*.
-
-    While their *strategy* is open, it is a list, to which they are added, and their activities have no parts.
-    *once*: of equal copies, only one is sent to each machine.
-    """
+    """Adds collectives over *bundles* to *stream*; an open *strategy* is a list; *once*: one copy a machine."""
 
     def __init__(
         self,
@@ -156,17 +145,7 @@ class ChunkRun(NamedTuple):
 
 
 class Worker:
-    """The streams of one rank, ``host`` and ``compute``; a CPU, which computes where it issues, has only ``host``.
-
-    The host runs ahead of the device; a kernel starts once it has been issued and the previous one has ended.  An
-    issue that waits starts on the host when the device has finished all earlier work.
-
-    *captured*: one call launches the whole step, and the host never waits for results.
-    *loads*: kernels load the device's multiprocessors and memory, so that concurrent work slows them.
-    *pace*: the time of kernels relative to the mean device.
-    *prefix* distinguishes the streams of several workers; *host_stream* is a host stream that they share.
-    *turns*: a queue with one slot that kernels take, if several processes share the device.
-    """
+    """The streams of one rank, ``host`` and ``compute``; a CPU, which computes where it issues, has only ``host``."""
 
     def __init__(
         self,
@@ -227,11 +206,7 @@ class Worker:
         return (self._builder.work(issue.name, host, issue.host_s, stream=stream, after=waited, about=about),)
 
     def _loads(self, issue: Launch) -> tuple[tuple[Resource, float], ...]:
-        """Return the shares of the device's resources that *issue* uses when it runs alone.
-
-        Kernels bound by arithmetic use all multiprocessors, others leave them free.  The share of the memory is the
-        time that the bytes would take at the bandwidth of long streams, relative to the kernels' time.
-        """
+        """Return shares of SMs (kernels bound by arithmetic take all) and of memory that *issue* uses alone."""
         device, work = self._place.device, issue.work
         if self._node is None or not isinstance(device, Gpu) or not work.time_s:
             return ()
@@ -248,11 +223,7 @@ class Worker:
 
 
 def equivalent(passes: Sequence[Sequence[Launch]]) -> list[tuple[Launch, ...]]:
-    """Return the issues in *passes*, a list for each device, as one tuple of equivalent issues per position.
-
-    What some devices do not issue, such as a copy of images that only compiled kernels of a GPU read by pixels, takes
-    no time on them.
-    """
+    """Return *passes* of devices as tuples of equivalent issues; what some do not issue takes them no time."""
     if len({len(issues) for issues in passes}) == 1:
         return list(zip(*passes, strict=True))
     named: list[dict[tuple[Part, str, int], Launch]] = []  # by part, name, and how many of these came before
@@ -276,12 +247,7 @@ def equivalent(passes: Sequence[Sequence[Launch]]) -> list[tuple[Launch, ...]]:
 
 
 class RankRoles:
-    """*workers* with their roles; *exchanges* are those within layers, by axis of the layout.
-
-    *passes_beside* names the axis, if any, whose all-gathers and reduce-scatters in blocks overlap piece by piece with
-    the product that reads or writes their data: a product starts with the rows that its rank has, and only the last
-    piece of its result is scattered after it.  *blocking*: hosts wait for exchanges too.
-    """
+    """*workers* with roles, and *exchanges* within layers; those of the axis *passes_beside* overlap products."""
 
     def __init__(
         self,
@@ -351,10 +317,7 @@ class RankRoles:
         return [number] * len(same)
 
     def update(self, after: Sequence[int], micro_batch: int, share: float = 1.0, *, sums: bool = False) -> None:
-        """Add the update of each role after *after*, with *share* of its time on the device.
-
-        *sums*: the roles sum gradients.
-        """
+        """Add each role's update, of *share* of its time on the device; *sums*: the roles sum gradients."""
         for role, worker in zip(self.roles, self.workers, strict=True):
             for issue in role.issues:
                 if issue.part == "update" and (sums or issue.over != "summed"):
