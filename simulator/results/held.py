@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from simulator.records import dataclass, replace
 from simulator.results.step import StepResult
 from simulator.results.training import TrainingResult
-from simulator.step.memory import MemoryNeed, NetworkMemory, RankMoment, held_in, moments_of, parameter_gradient_bytes
-from simulator.step.moments import tape_of
+from simulator.step.memory import MemoryNeed, NetworkMemory, held_in, moments_of, parameter_gradient_bytes
+from simulator.step.moments import Moment, tape_of
 from simulator.training.memory import bucket_bytes_of, gathered_elements, rank_shares, stage_options
 from simulator.training.worker import ChunkRun, LaunchLabel
 from simulator.workload.network import Network
@@ -57,7 +57,7 @@ def held_over(result: TrainingResult) -> list[HeldAt]:
     held = held_in(step.network, options, in_blocks=layout.zero == 3)
     shares = rank_shares(held, gathered_elements(step.network, layout), result.question, layout)
 
-    def moments(of: NetworkMemory) -> list[list[RankMoment]]:
+    def moments(of: NetworkMemory) -> list[list[Moment]]:
         return [moments_of(of, options, replace(shares, accumulates=adds)) for adds in (False, True)]
 
     first = moments(held)[0]
@@ -94,7 +94,7 @@ def _held_in_stage(result: TrainingResult, network: Network) -> list[HeldAt]:
     found, in_flight, done = [HeldAt(0.0, lasting, 0.0, 0.0, 0.0)], 0.0, 0.0
     computed = Counter[tuple[str, int, int]]()
 
-    def moments() -> list[RankMoment]:
+    def moments() -> list[Moment]:
         kept = replace(shares, in_flight=round(in_flight, 9), accumulates=min(1.0, round(done, 9)))
         return moments_of(held, options, kept)
 
@@ -118,15 +118,15 @@ def _held_in_stage(result: TrainingResult, network: Network) -> list[HeldAt]:
     return found
 
 
-def _lasting_bytes(need: MemoryNeed, moments: Sequence[RankMoment]) -> float:
+def _lasting_bytes(need: MemoryNeed, moments: Sequence[Moment]) -> float:
     """Return the bytes of *need* that last the whole step, given its *moments*."""
     casts = max(moments, key=lambda moment: moment.total_bytes).casts_bytes
     outside = need.context_bytes + need.communication_bytes + need.cached_bytes
     return need.parameters_bytes - casts + need.optimizer_bytes + need.workspace_bytes + outside
 
 
-def _by_layer(network: Network, moments: Sequence[RankMoment]) -> dict[str, RankMoment]:
-    found: dict[str, RankMoment] = {}
+def _by_layer(network: Network, moments: Sequence[Moment]) -> dict[str, Moment]:
+    found: dict[str, Moment] = {}
     for moment in moments:
         if moment.place >= 0:
             name = network.layers[moment.place].name
@@ -134,7 +134,7 @@ def _by_layer(network: Network, moments: Sequence[RankMoment]) -> dict[str, Rank
     return found
 
 
-def _held_at(at_s: float, lasting: float, moment: RankMoment) -> HeldAt:
+def _held_at(at_s: float, lasting: float, moment: Moment) -> HeldAt:
     working = moment.working_bytes + moment.casts_bytes
     return HeldAt(at_s, lasting, moment.activations_bytes, moment.gradients_bytes, working)
 

@@ -209,15 +209,15 @@ class RankWork:
         held, three, two = self._held(sample), self._held((1, 2, 3)), self._held((1, 2))
         saved = casts = graded = 0
         if three.moments:
-            saved = (three.moments[0].saved_bytes - two.moments[0].saved_bytes) * more
+            saved = (three.moments[0].activations_bytes - two.moments[0].activations_bytes) * more
             casts = (three.moments[0].casts_bytes - two.moments[0].casts_bytes) * more
-            graded = (three.moments[-1].graded_bytes - two.moments[-1].graded_bytes) * more
+            graded = (three.moments[-1].gradients_bytes - two.moments[-1].gradients_bytes) * more
         half = len(held.moments) // 2
         early = [
-            each._replace(saved_bytes=each.saved_bytes + saved, casts_bytes=each.casts_bytes + casts)
+            each._replace(activations_bytes=each.activations_bytes + saved, casts_bytes=each.casts_bytes + casts)
             for each in held.moments[:half]
         ]
-        late = [each._replace(graded_bytes=each.graded_bytes + graded) for each in held.moments[half:]]
+        late = [each._replace(gradients_bytes=each.gradients_bytes + graded) for each in held.moments[half:]]
         whole = {name: getattr(held, name) + more * (getattr(three, name) - getattr(two, name)) for name in _BY_BLOCK}
         return replace(held, moments=(*early, *late), **whole)
 

@@ -110,7 +110,9 @@ class Pricer:
         for stage in sorted({0, min(1, layout.pp - 1), layout.pp - 1}):
             units, saved = self._units(layout, stage), tuple[float, ...]()
             if schedule_of(layout).chunks:
-                saved = tuple(float(part.held(each).moments[0].saved_bytes) for each in self._chunks(layout, stage))
+                saved = tuple(
+                    float(part.held(each).moments[0].activations_bytes) for each in self._chunks(layout, stage)
+                )
             flying = in_flight(layout, stage, way.micro_batches, saved)
             asked = replace(part.question, micro_batches=way.micro_batches)
             need = held_memory(part.held(units), part.gathered(layout), asked, self.device, layout, flying)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import ceil
-from typing import NamedTuple
 
 from simulator.devices.gpu import Gpu
 from simulator.devices.optimizer import state_tensors
@@ -237,7 +236,7 @@ def need_of(
     if shares.in_flight > 1.0 and not shares.accumulates:  # all in flight; the second goes back beside all gradients
         views.append(replace(shares, in_flight=shares.in_flight - 1.0, accumulates=1.0))
     most = max([_RankView(held, options, each).most() for each in views], key=lambda moment: moment.total_bytes)
-    place, casts_bytes, activations, gradients, working = most
+    place, activations, casts_bytes, working, gradients = most
     peak = "in the update" if place == UPDATE else "at the end of the forward pass"
     peak = f"in the backward pass of {held.layers[place]}" if place >= 0 else peak
     uses = parameters + casts_bytes, gradients, optimizer, activations, working, context
@@ -259,25 +258,10 @@ def _parameters(held: NetworkMemory, options: StepOptions, shares: Shares) -> fl
     return whole + frozen + trained * element * shares.kept + master
 
 
-class RankMoment(NamedTuple):
-    """Bytes in use at one moment of a device's backward pass or update, besides parameters and optimiser state."""
-
-    place: int
-    casts_bytes: float
-    activations_bytes: float
-    gradients_bytes: float
-    working_bytes: float
-
-    @property
-    def total_bytes(self) -> float:
-        """All of them."""
-        return self.casts_bytes + self.activations_bytes + self.gradients_bytes + self.working_bytes
-
-
 UPDATE = -2  # the place of the moment of the update; that of the end of the forward pass is -1
 
 
-def moments_of(held: NetworkMemory, options: StepOptions, shares: Shares = ALL) -> list[RankMoment]:
+def moments_of(held: NetworkMemory, options: StepOptions, shares: Shares = ALL) -> list[Moment]:
     """Return the moments of the backward pass and, in training, of the update, which comes last."""
     view = _RankView(held, options, shares)
     return [*map(view.of, held.moments), *view.updates]
@@ -292,24 +276,26 @@ class _RankView:
         self._sums = sums = _sums_bytes(n, options)
         buffer = _buffer_bytes(n, options, shares)
         self._buffer = buffer + held.unread_gradients * element if buffer else 0.0
-        self._waiting = held.moments[0].saved_bytes * (shares.in_flight - 1.0)  # activations of later micro-batches
+        self._waiting = held.moments[0].activations_bytes * (
+            shares.in_flight - 1.0
+        )  # activations of later micro-batches
         self._casts = 0.0 if shares.gathered and not shares.gathers_in_fp32 else 1.0  # else there is nothing to cast
         wide = has_wide_shards(options, shares)
         kept = n * (ELEMENT_BYTES["fp32"] if wide else element) * shares.kept_gradients
         self._gradients = shares.gradients + (shares.kept_gradients if wide else 0.0)  # of twice the bytes
         self._earlier = kept * shares.accumulates
-        self.updates: tuple[RankMoment, ...] = ()
+        self.updates: tuple[Moment, ...] = ()
         if options.mode == "train":  # activations and casts are freed; a pass over all parameters writes one more copy
             copy, widened = (n * each * shares.updated for each in _update_bytes(options, wide=wide))
             gradients = (self._buffer or kept + sums) + widened
-            self.updates = (RankMoment(UPDATE, 0.0, 0.0, gradients, copy),)
+            self.updates = (Moment(UPDATE, 0.0, 0.0, copy, gradients),)
 
-    def of(self, moment: Moment) -> RankMoment:
+    def of(self, moment: Moment) -> Moment:
         place, saved, cast, working, graded = moment
         gradients = self._buffer or max(graded * self._gradients, self._earlier) + self._sums
-        return RankMoment(place, cast * self._casts, saved + self._waiting, gradients, float(working))
+        return Moment(place, saved + self._waiting, cast * self._casts, float(working), gradients)
 
-    def most(self) -> RankMoment:
+    def most(self) -> Moment:
         """Return the highest moment: as the maximum of :meth:`of`, of which a search would make millions."""
         gradients, earlier, casts = self._gradients, self._earlier, self._casts
         if self._buffer:

@@ -26,11 +26,16 @@ _tuple = tuple.__new__  # makes a named tuple of all its fields in half the time
 class Moment(NamedTuple):
     """Bytes in use in the backward pass of layer ``place``, without parameters."""
 
-    place: int  # -1: in or after the forward pass
-    saved_bytes: int  # activations, with the network's inputs
-    casts_bytes: int  # copies of weights in the format of products
-    working_bytes: int  # gradients of activations, and scratch
-    graded_bytes: int  # gradients of parameters
+    place: int  # -1: in or after the forward pass, -2: in the update
+    activations_bytes: float  # with the network's inputs
+    casts_bytes: float  # copies of weights in the format of products
+    working_bytes: float  # gradients of activations, and scratch
+    gradients_bytes: float  # of parameters
+
+    @property
+    def total_bytes(self) -> float:
+        """All of them."""
+        return self.casts_bytes + self.activations_bytes + self.gradients_bytes + self.working_bytes
 
 
 class TensorEvent(NamedTuple):
@@ -64,7 +69,7 @@ def _tape_of(network: Network, options: StepOptions, graded_element: int, in_blo
     memory = _Memory()
     activations = _Activations(network, options, graded_element, memory, in_blocks)
     memory.tape.layers = forward = tuple(activations.forward())
-    highest = max(forward, key=lambda moment: moment.saved_bytes + moment.casts_bytes + moment.working_bytes)
+    highest = max(forward, key=lambda moment: moment.activations_bytes + moment.casts_bytes + moment.working_bytes)
     highest = highest._replace(place=-1)
     first = memory.now(-1)
     memory.record = memory.tape.backward

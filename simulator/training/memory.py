@@ -80,7 +80,7 @@ def saved_shares(network: Network, question: StepQuestion, layout: Layout, stage
 
     parts = stages_of(network, part_count(layout))
     each = (held_in(parts[part].network, question.rank_options) for part in stage_parts(layout, stage))
-    saved = [float(held.moments[0].saved_bytes) for held in each]
+    saved = [float(held.moments[0].activations_bytes) for held in each]
     return tuple(n_bytes / sum(saved) for n_bytes in saved)
 
 

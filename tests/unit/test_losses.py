@@ -124,7 +124,7 @@ def _at_loss(way: LossWay) -> int:
     """Return the most bytes besides parameters and their gradients in the passes of the loss."""
     tape = tape_of(network(way), HALF, 2)
     last = len(network(way).layers) - 1
-    return max(m.working_bytes + m.saved_bytes for m in (*tape.layers, *tape.moments) if m.place in (-1, last))
+    return max(m.working_bytes + m.activations_bytes for m in (*tape.layers, *tape.moments) if m.place in (-1, last))
 
 
 def test_of_ligers_loss_gradients_are_there_from_the_forward_pass_on() -> None:
@@ -133,10 +133,14 @@ def test_of_ligers_loss_gradients_are_there_from_the_forward_pass_on() -> None:
     before = tape_of(network(), HALF, 2).moments[0]
     of_weight, of_hidden = 2 * WORDS * WIDTH, 2 * ROWS * WIDTH
     in_torch = 4 * SCORES + of_hidden  # the log-softmax, and the input of the output layer
-    assert after.saved_bytes - before.saved_bytes == of_weight + of_hidden - in_torch
-    graded = [moment.graded_bytes for moment in tape.moments if moment.place == len(network("fused-linear").layers) - 1]
+    assert after.activations_bytes - before.activations_bytes == of_weight + of_hidden - in_torch
+    graded = [
+        moment.gradients_bytes for moment in tape.moments if moment.place == len(network("fused-linear").layers) - 1
+    ]
     assert graded == [of_weight]
-    assert tape.moments[2].saved_bytes == after.saved_bytes - of_weight - of_hidden  # they became the gradients
+    assert (
+        tape.moments[2].activations_bytes == after.activations_bytes - of_weight - of_hidden
+    )  # they became the gradients
 
 
 @pytest.mark.parametrize("precision", ["bf16", "amp-bf16", "master-bf16", "fp32"])

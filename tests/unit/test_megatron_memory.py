@@ -27,7 +27,7 @@ def saved_by_a_block(name: str, words: str, *, again: bool) -> int:
 
     def saved(layers: int) -> int:
         network = find_network(name, settings={"layers": layers, "attention": "eager"}, sequence_length=LENGTH).build(1)
-        return held_in(divided(network, parse_layout(words).on(8)), options).moments[0].saved_bytes
+        return held_in(divided(network, parse_layout(words).on(8)), options).moments[0].activations_bytes
 
     return saved(3) - saved(2)
 
@@ -78,7 +78,7 @@ def test_bytes_of_a_score_at_the_loss(framework: str, each: int) -> None:
         network = build_network("llama3-8b", batch=1, loss=True, sequence_length=64, layers=1, vocabulary=words)
         last = len(network.layers) - 1
         moments = held_in(network, options).moments
-        return max(moment.saved_bytes + moment.working_bytes for moment in moments if moment.place == last)
+        return max(moment.activations_bytes + moment.working_bytes for moment in moments if moment.place == last)
 
     assert at_loss(200_000) - at_loss(100_000) == each * 64 * 100_000
 

@@ -168,9 +168,9 @@ def test_queries_keys_and_values_read_a_third_each_of_what_holds_them(batch: int
 def saved_by_place(network: Network, recompute: Recompute) -> dict[int, int]:
     """Return the most activations in the backward pass of each layer, in order; -1: after the forward pass."""
     end, _, *backward = held_in(network, StepOptions(recompute=recompute)).moments
-    found = {end.place: end.saved_bytes}
+    found = {end.place: end.activations_bytes}
     for moment in backward:
-        found[moment.place] = max(found.get(moment.place, 0), moment.saved_bytes)
+        found[moment.place] = max(found.get(moment.place, 0), moment.activations_bytes)
     return found
 
 

@@ -122,7 +122,7 @@ def test_memory_by_hand() -> None:
     # Of a token, two normalised inputs and the product of gate and up are saved in 9/16 and not in 2 bytes each; the
     # result of attention too, but attention itself keeps it in bf16 besides.
     saved = 2 * 2048 * ((2 * 4096 + 14336) * (2 - 9 / 16) - 4096 * 9 / 16)
-    before, after = (held_in(LLAMA, options(each)).moments[0].saved_bytes for each in ("master-fp8", "nvfp4"))  # type: ignore[arg-type]
+    before, after = (held_in(LLAMA, options(each)).moments[0].activations_bytes for each in ("master-fp8", "nvfp4"))  # type: ignore[arg-type]
     assert before - after == saved
 
 

@@ -118,7 +118,7 @@ def test_each_part_saves_memory_and_takes_time(part: RecomputedPart) -> None:
         of = find_network("gpt2", settings={"attention": "eager"}, sequence_length=512).build(1)
     else:
         of = LLAMA if part == "mlp" else MLA
-    plain, other = held_in(of, HALF).moments[0].saved_bytes, held_in(of, parts(part)).moments[0].saved_bytes
+    plain, other = held_in(of, HALF).moments[0].activations_bytes, held_in(of, parts(part)).moments[0].activations_bytes
     assert other < plain
     spent = [sum(i.device_s for i in launches_of(DEVICE, of, options)) for options in (HALF, parts(part))]
     assert spent[0] < spent[1]
@@ -131,7 +131,7 @@ def test_the_first_blocks_alone(how: Recompute) -> None:
     for count in range(5):
         options = replace(HALF, recompute=how if count else "none", recompute_blocks=count or None)
         times.append(sum(i.device_s for i in launches_of(DEVICE, LLAMA, options)))
-        kept.append(held_in(LLAMA, options).moments[0].saved_bytes)
+        kept.append(held_in(LLAMA, options).moments[0].activations_bytes)
     assert times[4] == pytest.approx(
         sum(i.device_s for i in launches_of(DEVICE, LLAMA, replace(HALF, recompute=how))), rel=1e-12
     )
@@ -159,8 +159,10 @@ def test_all_that_is_dropped_exists_again_before_it_is_read(workload: str, how: 
     plain, less = (memory_need(of, each, DEVICE) for each in (replace(options, recompute="none"), options))
     assert less.allocated_bytes <= plain.allocated_bytes
     moments = held_in(of, options).moments
-    assert all(moment.saved_bytes >= 0 for moment in moments)
-    assert moments[-1].saved_bytes <= held_in(of, replace(options, recompute="none")).moments[-1].saved_bytes
+    assert all(moment.activations_bytes >= 0 for moment in moments)
+    assert (
+        moments[-1].activations_bytes <= held_in(of, replace(options, recompute="none")).moments[-1].activations_bytes
+    )
 
 
 def test_as_many_blocks_as_there_are_is_all_of_them() -> None:
