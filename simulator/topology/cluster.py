@@ -11,7 +11,7 @@ from simulator.records import replace
 from simulator.spelling import mention
 from simulator.topology import Device, Topology, Wire, each
 from simulator.topology.parts import LinkPart, NicPart, SwitchPart
-from simulator.topology.schema import MAX_NODES, NO_COSTS, MessagesSpec, Price, TransportSpec, summed
+from simulator.topology.schema import MAX_NODES, TransportSpec, summed
 from simulator.units import format_bandwidth
 
 # One-way latency of a NIC that no file describes: kernel TCP takes 10 to 30 us (kentino.com), RDMA about 1 us.
@@ -33,12 +33,6 @@ def compose_cluster(
     fabric: LinkPart | None = None,
     switch: SwitchPart | None = None,
     oversubscription: float = 1.0,
-    name: str = "",
-    description: str = "",
-    aliases: tuple[str, ...] = (),
-    file: str = "",
-    price_per_hour: Price | None = None,
-    messages: MessagesSpec = NO_COSTS,
 ) -> Topology:
     """Return *groups* on a switch that carries 1/*oversubscription* of all NICs; adds lacking NICs; or InputError."""
     first = groups[0].node
@@ -48,11 +42,8 @@ def compose_cluster(
             raise refused("nodes", f"{node.name} is a cluster of {node.n_nodes} nodes already")
     if not 1 <= n_nodes <= MAX_NODES:
         raise refused("nodes", f"must be from 1 to {MAX_NODES}; got {n_nodes}")
-    price = price_per_hour or summed(
-        [group.node.price_per_hour and group.node.price_per_hour.times(group.nodes) for group in groups]
-    )
     if n_nodes == 1 and fabric is None:
-        return replace(first, name=name or first.name, price_per_hour=price)
+        return first
     own: list[Device] = []
     between: list[Device] = []
     wires: list[Wire] = []
@@ -78,18 +69,17 @@ def compose_cluster(
     if oversubscription > 1:
         part = part.model_copy(update={"fabric_bandwidth": total / oversubscription})
     return Topology(
-        name=name or f"{n_nodes} x {first.name}",
-        description=description or f"{n_nodes} nodes: {first.description}",
-        aliases=aliases,
+        name=f"{n_nodes} x {first.name}",
+        description=f"{n_nodes} nodes: {first.description}",
+        aliases=(),
         devices=(*own, *between, Device("network", "network-switch", part, "", -1)),
         wires=tuple(wires),
         transport=_transport([group.node for group in groups]),
         n_nodes=n_nodes,
-        file=file or first.file,
+        file=first.file,
         trays=first.trays,
         notes=tuple(dict.fromkeys(note for group in groups for note in group.node.notes)),
-        price_per_hour=price,
-        messages=messages,
+        price_per_hour=summed([node.price_per_hour and node.price_per_hour.times(n) for node, n, *_ in groups]),
     )
 
 

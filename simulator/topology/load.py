@@ -7,6 +7,7 @@ from pathlib import Path
 
 from simulator.errors import Fault, InputError, nearest, one_line, refused
 from simulator.package_data import own_data
+from simulator.records import replace
 from simulator.spelling import mention
 from simulator.topology import Topology, catalogue
 from simulator.topology.catalogue import validate_in_part
@@ -136,22 +137,16 @@ def _cluster(
     is_written = n_nodes is None or n_nodes == cluster.nodes  # of another size it is no longer what the file names
     more = n_nodes / cluster.nodes if n_nodes is not None and cluster.nodes else 1.0
     try:
-        made = compose_cluster(
-            groups,
-            fabric=fabric_part,
-            switch=switch,
-            oversubscription=cluster.oversubscription,
-            name=spec.name if is_written else "",
-            description=spec.description if is_written else "",
-            aliases=spec.aliases if is_written else (),
-            file=source.file,
-            price_per_hour=spec.price_per_hour and spec.price_per_hour.times(more),
-            messages=cluster.messages,
-        )
+        of = cluster.oversubscription
+        made = compose_cluster(groups, fabric=fabric_part, switch=switch, oversubscription=of)
     except InputError as error:
         if cluster.groups:
             raise InputError(source.fault(("cluster", "groups"), str(error), key=True)) from None
         raise
+    price = spec.price_per_hour.times(more) if spec.price_per_hour else made.price_per_hour
+    made = replace(made, price_per_hour=price, messages=cluster.messages, file=source.file)
+    if is_written:
+        made = replace(made, name=spec.name, description=spec.description or made.description, aliases=spec.aliases)
     return with_rate_note(made, fabric_part) if fabric is not None and fabric_part is not None else made
 
 
