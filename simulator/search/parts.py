@@ -207,7 +207,7 @@ class RankWork:
         the second half to the first block's, when all others already have gradients.
         """
         held, three, two = self._held(sample), self._held((1, 2, 3)), self._held((1, 2))
-        saved = casts = graded = 0
+        saved = casts = graded = 0.0
         if three.moments:
             saved = (three.moments[0].activations_bytes - two.moments[0].activations_bytes) * more
             casts = (three.moments[0].casts_bytes - two.moments[0].casts_bytes) * more
