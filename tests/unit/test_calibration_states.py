@@ -27,8 +27,8 @@ def product(n: int, beyond: float, digest: str = "") -> MeasuredRow:
 
 def ratios(beyond: float) -> list[float]:
     rows = [product(4096 + 512 * i, beyond * (1.0 + 0.002 * (i % 3))) for i in range(8)]
-    found = fit_neighbours(NAMES.session, PART, rows, Calibration())
-    return [ratio for each in found.neighbours for _, ratio in each.measured]
+    neighbours, _ = fit_neighbours(NAMES.session, PART, rows, Calibration())
+    return [ratio for each in neighbours for _, ratio in each.measured]
 
 
 def test_stored_power_decides_these_times() -> None:

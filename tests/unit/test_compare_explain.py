@@ -8,30 +8,39 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simulator.results.single import Account
 from tests.measured_folders import DEVICE, ENVIRONMENT, TOPOLOGY, constant, operators, steps, timed, write
-from validate.compare.classes import NO_EXPLANATION, RowFacts, explain, in_words, row_facts
+from validate.compare.classes import NO_EXPLANATION, account_of, explain, in_words
 from validate.compare.comparison import ComparisonOptions, compare_folder, compared
 from validate.compare.folder import compare_runs, differences, read_folder
+from validate.kinds.kind import MeasuredRow
 from validate.score.scoring import Scoring, ScoringOptions
 
 SLOWER, FASTER = math.log(1 / 1.5), math.log(1.5)
 
 
-def facts(log_ratio=SLOWER, **known):
-    plain = {"cells": {}, "measured_s": 1e-3, "kernels_s": 1e-3}
-    return RowFacts(log_ratio=log_ratio, **{**plain, **known})
+def facts(log_ratio=SLOWER, cells=(), measured_s=1e-3, kind="", interval=None, ran_Hz=0.0, **account):
+    """Return a row with an error of *log_ratio*, measured at the clock *ran_Hz*, and the account of its prediction."""
+    labels = {**dict(cells), **({"sm_clock_mhz": str(ran_Hz / 1e6)} if ran_Hz else {})}
+    predicted_s = measured_s * math.exp(log_ratio)
+    row = MeasuredRow(None, measured_s, labels, kind, labels=labels, predicted_s=predicted_s, interval=interval)
+    return row, Account(**{"kernels_s": 1e-3, **account})
+
+
+def causes(**known):
+    return explain(*facts(**known))
 
 
 def rules(**known):
-    return [e.rule for e in explain(facts(**known))]
+    return [cause.rule for cause in causes(**known)]
 
 
 def test_what_threads_of_the_host_copy_takes_what_the_host_takes():
-    def causes(**cells):
-        return [e.rule for e in explain(facts(kind="copies", cells=cells))]
+    def of_a_copy(**cells):
+        return rules(kind="copies", cells=cells)
 
-    assert causes(kind="h2h") == causes(kind="d2h", pinned="0") == ["host bound"]
-    assert causes(kind="d2h", pinned="1") == []
+    assert of_a_copy(kind="h2h") == of_a_copy(kind="d2h", pinned="0") == ["host bound"]
+    assert of_a_copy(kind="d2h", pinned="1") == []
 
 
 CASES = {
@@ -41,16 +50,16 @@ CASES = {
         {"working_set_bytes": 80e9, "memory_bytes": 80e9, "log_ratio": FASTER},
     ),
     "throttled": (
-        {"cells": {"throttled": "power cap"}, "clock_Hz": 1.2e9, "assumed_clock_Hz": 1.8e9},
-        {"cells": {"throttled": "power cap"}, "clock_Hz": 1.8e9, "assumed_clock_Hz": 1.8e9},
+        {"cells": {"throttled": "power cap"}, "ran_Hz": 1.2e9, "clock_Hz": 1.8e9},
+        {"cells": {"throttled": "power cap"}, "ran_Hz": 1.8e9, "clock_Hz": 1.8e9},
     ),
     "low clock": (
-        {"clock_Hz": 1.2e9, "assumed_clock_Hz": 1.8e9, "bound": "compute"},
-        {"clock_Hz": 1.2e9, "assumed_clock_Hz": 1.8e9, "bound": "memory"},
+        {"ran_Hz": 1.2e9, "clock_Hz": 1.8e9, "bound": "compute"},
+        {"ran_Hz": 1.2e9, "clock_Hz": 1.8e9, "bound": "memory"},
     ),
     "high clock": (
-        {"clock_Hz": 1.98e9, "assumed_clock_Hz": 1.5e9, "log_ratio": FASTER},
-        {"clock_Hz": 1.98e9, "assumed_clock_Hz": 1.5e9},
+        {"ran_Hz": 1.98e9, "clock_Hz": 1.5e9, "log_ratio": FASTER},
+        {"ran_Hz": 1.98e9, "clock_Hz": 1.5e9},
     ),
     "disturbed": ({"interval": 0.15}, {"interval": 0.15, "log_ratio": FASTER}),
     "host bound": ({"waiting_share": 0.6}, {"waiting_share": 0.1}),
@@ -59,12 +68,12 @@ CASES = {
         {"working_set_bytes": 400e6, "cache_bytes": 50e6, "bound": "memory"},
     ),
     "odd alignment": (
-        {"cells": {"dtype": "fp16", "op": "linear"}, "sizes": {"m": 64, "n": 1001}, "is_gpu": True},
-        {"cells": {"dtype": "fp16", "op": "linear"}, "sizes": {"m": 64, "n": 1000}, "is_gpu": True},
+        {"cells": {"dtype": "fp16", "op": "linear", "m": "64", "n": "1001"}, "is_gpu": True},
+        {"cells": {"dtype": "fp16", "op": "linear", "m": "64", "n": "1000"}, "is_gpu": True},
     ),
     "few waves": (
-        {"bound": "compute", "waves": 0.9},
-        {"bound": "compute", "waves": 9.0},
+        {"bound": "compute", "sm_count": 64, "cells": {"m": "1024", "n": "896"}},
+        {"bound": "compute", "sm_count": 64, "cells": {"m": "1024", "n": "8960"}},
     ),
     "algorithm": (
         {"cells": {"op": "conv2d"}, "detail": "winograd"},
@@ -93,21 +102,21 @@ def test_a_cause_of_little_effect_does_not_explain_a_tenfold_error():
 
 
 @pytest.mark.parametrize(
-    ("cells", "sizes", "odd"),
+    ("cells", "odd"),
     [
-        ({"op": "linear"}, {"m": 1235, "n": 1024, "k": 512}, ""),  # the number of rows affects no alignment
-        ({"op": "linear"}, {"m": 1235, "n": 1024, "k": 513}, "k=513"),
-        ({"op": "bmm"}, {"m": 7, "n": 9, "k": 8}, "n=9"),
-        ({"op": "conv2d"}, {"c_in": 3, "c_out": 64}, ""),
-        ({"op": "conv2d", "variant": "channels_last"}, {"c_in": 3, "c_out": 64}, "c_in=3"),
-        ({"op": "batch_norm"}, {"c_in": 3}, ""),
-        ({"op": "elementwise"}, {"rows": 3, "cols": 5}, ""),
-        ({"op": "softmax"}, {"rows": 3, "cols": 5}, "cols=5"),
+        ({"op": "linear", "m": "1235", "n": "1024", "k": "512"}, ""),  # the number of rows affects no alignment
+        ({"op": "linear", "m": "1235", "n": "1024", "k": "513"}, "k=513"),
+        ({"op": "bmm", "m": "7", "n": "9", "k": "8"}, "n=9"),
+        ({"op": "conv2d", "c_in": "3", "c_out": "64"}, ""),
+        ({"op": "conv2d", "variant": "channels_last", "c_in": "3", "c_out": "64"}, "c_in=3"),
+        ({"op": "batch_norm", "c_in": "3"}, ""),
+        ({"op": "elementwise", "rows": "3", "cols": "5"}, ""),
+        ({"op": "softmax", "rows": "3", "cols": "5"}, "cols=5"),
     ],
 )
-def test_alignment_is_that_of_what_lies_side_by_side_on_a_gpu(cells, sizes, odd):
-    known = {"cells": {"dtype": "fp16", **cells}, "sizes": sizes}
-    said = [e.text for e in explain(facts(**known, is_gpu=True)) if e.rule == "odd alignment"]
+def test_alignment_is_that_of_what_lies_side_by_side_on_a_gpu(cells, odd):
+    known = {"cells": {"dtype": "fp16", **cells}}
+    said = [each.text for each in causes(**known, is_gpu=True) if each.rule == "odd alignment"]
     assert said == ([f"rows not aligned to 16-byte vectors ({odd})"] if odd else [])
     assert "odd alignment" not in rules(**known, is_gpu=False)
 
@@ -123,15 +132,15 @@ def test_the_host_in_single_calls_and_at_its_pace():
 
 
 def test_nothing_known_is_said():
-    assert explain(facts()) == []
+    assert causes() == []
     assert in_words([], SLOWER) == NO_EXPLANATION
 
 
 def test_what_a_clock_accounts_for_is_said_where_it_is_not_all():
-    partly = facts(log_ratio=math.log(1 / 3), clock_Hz=1.2e9, assumed_clock_Hz=1.8e9, bound="compute")
-    assert "accounts for 36.9 % of the error" in in_words(explain(partly), partly.log_ratio)
-    wholly = facts(log_ratio=math.log(1 / 1.5), clock_Hz=1.2e9, assumed_clock_Hz=1.8e9, bound="compute")
-    text = in_words(explain(wholly), wholly.log_ratio)
+    of_a_third, of_two_thirds = math.log(1 / 3), math.log(1 / 1.5)
+    partly = causes(log_ratio=of_a_third, ran_Hz=1.2e9, clock_Hz=1.8e9, bound="compute")
+    assert "accounts for 36.9 % of the error" in in_words(partly, of_a_third)
+    text = in_words(causes(log_ratio=of_two_thirds, ran_Hz=1.2e9, clock_Hz=1.8e9, bound="compute"), of_two_thirds)
     assert text == "ran at a lower clock: 1200 MHz instead of the assumed 1800 MHz"
 
 
@@ -143,15 +152,12 @@ def test_what_a_clock_accounts_for_is_said_where_it_is_not_all():
     st.sampled_from(["", "compute", "memory", "latency"]),
 )
 def test_any_facts_give_at_most_two_causes_in_words(log_ratio, interval, clock, assumed, bound):
-    given_facts = facts(
-        log_ratio=log_ratio, interval=interval, clock_Hz=clock, assumed_clock_Hz=assumed, bound=bound, detail="x"
-    )
-    found = explain(given_facts)
+    found = causes(log_ratio=log_ratio, interval=interval, ran_Hz=clock, clock_Hz=assumed, bound=bound, detail="x")
     assert len(found) <= 2
     assert in_words(found, log_ratio)
     for explanation in found:
         if explanation.rule in ("throttled", "low clock", "disturbed"):
-            assert given_facts.is_slower
+            assert log_ratio < 0
 
 
 def test_a_throttled_row_of_a_folder_is_explained_by_its_clock(tmp_path):
@@ -239,4 +245,4 @@ def test_only_rows_of_gpus_are_known_to_be(tmp_path):
     for part, is_gpu in (("h200-sxm", True), ("epyc-7302", False)):
         scoring = Scoring(ScoringOptions(devices=(f"{DEVICE}={part}",)))
         row = next(row for row in compare_folder(folder, scoring, ("A",)) if row.counts)
-        assert row_facts(row, scoring.names.session).is_gpu == is_gpu
+        assert account_of(row, scoring.names.session).is_gpu == is_gpu

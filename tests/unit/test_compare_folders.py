@@ -219,10 +219,10 @@ def test_planted_outliers_are_named_and_no_others(tmp_path):
     for i in planted:
         rows[i]["time_s"] *= 1.6
     found = compared(read_folder(str(write(tmp_path, {"ops.csv": rows}))), ComparisonOptions())
-    named = {outlier.row.line for outlier in found.outliers}
+    named = {outlier.line for outlier in found.outliers}
     assert {i + 2 for i in planted} <= named
     assert len(named) <= len(planted) + 5  # of 150 normal rows, hardly one exceeds three deviations
-    assert all(outlier.deviations < -3 for outlier in found.outliers if outlier.row.line in {i + 2 for i in planted})
+    assert all(outlier.deviations < -3 for outlier in found.outliers if outlier.line in {i + 2 for i in planted})
 
 
 def test_where_all_agree_noise_is_no_outlier(tmp_path):

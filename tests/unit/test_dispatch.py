@@ -26,7 +26,7 @@ from simulator.workload.operators import (
 from simulator.workload.zoo.registry import build_network
 from tests.devices import find_gpu
 from validate.kinds import OPERATORS
-from validate.kinds.timing import BetweenEvents, TimingCosts, between_events
+from validate.kinds.timing import TimingCosts, between_events, between_events_s
 from validate.tables.cells import NotScored
 from validate.tables.names import RowNames
 
@@ -76,8 +76,8 @@ def test_a_convolution_shows_the_search_of_its_algorithm_only_where_a_row_says_s
     row |= {"c_in": "3", "c_out": "8", "h_in": "8", "w_in": "8", "kernel_h": "3", "kernel_w": "3"}
     for said, before in (("", "isolated_linear_s"), ("1", "searched_convolution_s")):
         found = OPERATORS.read(lambda column, said=said: {**row, "searched": said}.get(column, ""), RowNames()).timing
-        assert isinstance(found, BetweenEvents)
-        assert found.before == before
+        assert found.function is between_events_s
+        assert found.arguments[1] == before
     with pytest.raises(NotScored, match="searched 'yes' is neither 0 nor 1"):
         OPERATORS.read(lambda column: {**row, "searched": "yes"}.get(column, ""), RowNames())
 

@@ -18,9 +18,9 @@ from simulator.workload.zoo.registry import build_network, find_entry
 from tests.asked import alone_on
 from validate.cli.score import score_command
 from validate.kinds import KINDS, STEPS
-from validate.kinds.kind import RowQuestion
+from validate.kinds.kind import RowQuestion, Timed
 from validate.kinds.steps import step_measured_s
-from validate.kinds.timing import Timed, TimingCosts, from_start_s
+from validate.kinds.timing import TimingCosts, from_start_s
 from validate.score.scoring import read_published
 from validate.tables.cells import NotScored
 from validate.tables.csv_text import csv_bytes, read_records

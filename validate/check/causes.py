@@ -217,20 +217,26 @@ class FaultExplanation:
 
     ``error`` is the root mean square of log(measured / predicted), as a relative error, over all sizes but the quarter
     that fits worst.  ``alike`` are other causes that no time tells from it, the likelier first; ``measure`` is what
-    would show it; ``behind`` is how much less likely it is than the first, in the logarithm of the likelihood.
+    would show it; without ``is_fault`` it is a choice of NCCL's.  ``behind`` is how much less likely it is than the
+    first, in the logarithm of the likelihood.
     """
 
     words: str
-    error: float
+    measure: str
     time_s: tuple[tuple[int, float], ...]
+    is_fault: bool = True
+    error: float = 0.0
     alike: tuple[str, ...] = ()
-    measure: str = ""
     behind: float = 0.0
 
     @property
     def is_behind(self) -> bool:
         """Whether it fits clearly worse than the first."""
         return self.behind > _CLEARLY
+
+    def left(self, some: Sequence[SizeComparison]) -> list[float]:
+        """Return measured over predicted times of *some* sizes, those of its times."""
+        return [row.measured_s / time_s for row, (_, time_s) in zip(some, self.time_s, strict=True)]
 
     def named(self, spelt: Callable[[str], str]) -> FaultExplanation:
         """Return the same in words that *spelt* changes."""
@@ -262,27 +268,34 @@ def explained(
     step = max(1, -(-len(rows) // _CAUSE_SIZES))
     some = rows[::-1][::step][::-1]
 
-    def tried_causes() -> Iterator[_TriedCause]:
+    def timed(
+        words: str, measure: str, time_of: Callable[[SizeComparison], float], *, is_fault: bool = True
+    ) -> FaultExplanation:
+        return FaultExplanation(words, measure, tuple((row.size_bytes, time_of(row)) for row in some), is_fault)
+
+    def tried_causes() -> Iterator[FaultExplanation]:
         cliff = healthy.cliff_in(rows)
         if cliff is not None and session.machine(question.where).n_hosts > 1:
-            beyond = statistics.median(row.ratio for row in rows if row.size_bytes >= cliff.after_bytes)
+            after_bytes = cliff.after_bytes
+            beyond = statistics.median(row.ratio for row in rows if row.size_bytes >= after_bytes)
             level = statistics.median(row.ratio for row in rows if row.size_bytes <= cliff.before_bytes)
-            times = [row.expected_s * (beyond if row.size_bytes >= cliff.after_bytes else level) for row in some]
             words = "a cliff over a size (switch buffers, PFC or ECN not set, packets lost)"
-            yield _TriedCause(words, "counters of drops and pauses (`ethtool -S`, `perfquery`), fewer machines", times)
+            shown = "counters of drops and pauses (`ethtool -S`, `perfquery`), fewer machines"
+            yield timed(words, shown, lambda row: row.expected_s * (beyond if row.size_bytes >= after_bytes else level))
         small = [row.measured_s - row.expected_s for row in rows if not row.is_full]
         longer_s = statistics.median(small) if len(small) >= healthy.FEW else 0.0
         if longer_s > 0.0:
             words = f"each exchange {format_duration(longer_s, digits=2)} longer, however large"
             words += " (processes on the wrong cores or socket, a busy host)"
             hosts = "`taskset -p` and `numactl -s` of each process, `top` on each host"
-            times = [row.expected_s + longer_s for row in some]
-            yield _TriedCause(words, hosts, times, is_fault=False)  # on sound hosts too, small sizes are longer
+            # on sound hosts too, small sizes are longer
+            yield timed(words, hosts, lambda row: row.expected_s + longer_s, is_fault=False)
         for cause in causes_of(session, topology, question, fixed):
             step_done(cause.words)
             with suppress(InputError):
-                times = [session.time_s(replace(cause.question, size_bytes=float(row.size_bytes))) for row in some]
-                yield _TriedCause(cause.words, cause.measure, times, cause.is_fault)
+                asked = cause.question
+                times = {row: session.time_s(replace(asked, size_bytes=float(row.size_bytes))) for row in some}
+                yield timed(cause.words, cause.measure, times.__getitem__, is_fault=cause.is_fault)
 
     ratios = [row.ratio for row in some]
     error, slow = _error(ratios), healthy.slow_among(rows, some, ratios)
@@ -292,9 +305,10 @@ def explained(
         return Explanations()
     within = max(math.log(row.slowest_s / row.expected_s) for row in some)
     every = list(tried_causes())
-    tried: list[tuple[float, _TriedCause]] = []
+    tried: list[tuple[float, FaultExplanation]] = []
     for each in every:
-        if any(abs(time_s / row.expected_s - 1.0) >= _SAME for row, time_s in zip(some, each.times, strict=True)):
+        pairs = zip(some, each.time_s, strict=True)
+        if any(abs(time_s / row.expected_s - 1.0) >= _SAME for row, (_, time_s) in pairs):
             tried.append((_unlikely(some, each.left(some)), each))
     sound = min([healthy_unlikely, *(unlikely for unlikely, each in tried if not each.is_fault)])
     found: list[tuple[float, FaultExplanation]] = []
@@ -306,24 +320,10 @@ def explained(
         clear = each.is_fault and unlikely < sound - _BY_CHANCE
         is_clear = is_clear or clear
         if left <= within and (left <= _HALVED * error or cures or clear):
-            pairs = tuple((row.size_bytes, time_s) for row, time_s in zip(some, each.times, strict=True))
             shown = _CLEARLY if each.words.endswith(SHOWN) else 0.0
-            explanation = FaultExplanation(each.words, math.expm1(left), pairs, measure=each.measure)
-            found.append((unlikely - shown, explanation))
+            found.append((unlikely - shown, replace(each, error=math.expm1(left))))
     found.sort(key=lambda each: (round(each[0], 6), each[1].words))
     return Explanations(tuple(_joined(found)), len(every), is_clear and some[-1].ratio > healthy.SCATTER)
-
-
-class _TriedCause(NamedTuple):
-    """A cause in words, what would show it, its times by size, and whether it is a fault, and no choice of NCCL's."""
-
-    words: str
-    measure: str
-    times: Sequence[float]
-    is_fault: bool = True
-
-    def left(self, some: Sequence[SizeComparison]) -> list[float]:
-        return [row.measured_s / time_s for row, time_s in zip(some, self.times, strict=True)]
 
 
 def _error(ratios: Sequence[float], without: int = 0) -> float:
@@ -334,8 +334,8 @@ def _error(ratios: Sequence[float], without: int = 0) -> float:
 
 def _unlikely(some: Sequence[SizeComparison], ratios: Sequence[float]) -> float:
     """Return how unlikely *ratios* of *some* sizes are: minus the logarithm of the likelihood, but for a constant."""
-    errors = [(math.log(ratio), row.band.errors.scatter) for row, ratio in zip(some, ratios, strict=True)]
-    level = statistics.median(row.band.errors.level for row in some)
+    errors = [(math.log(ratio), row.band.scatter) for row, ratio in zip(some, ratios, strict=True)]
+    level = statistics.median(row.band.level for row in some)
     found = []
     for offset in _OFFSETS:
         of_sizes = (math.log1p(((error - offset) / scatter) ** 2 / _FREEDOM) for error, scatter in errors)

@@ -27,18 +27,11 @@ from simulator.topology.parts import NicPart
 from validate.importing.other_tests import LinkFigure
 
 
-class LogErrors(NamedTuple):
-    """Standard deviations of healthy log(measured / predicted): of a machine's ``level``, and of each size."""
-
-    level: float = 0.3
-    scatter: float = 0.15
-
-
 class HealthyRange(NamedTuple):
     """The healthy range of measured over predicted time, which holds 80 % of ``rows`` like it on ``machines``.
 
-    ``bend`` is how much farther from the prediction one size of a machine may be than another; ``errors`` say how
-    likely each error is.
+    ``bend`` is how much farther from the prediction one size of a machine may be than another.  ``level`` of a machine
+    and ``scatter`` of a size are standard deviations of healthy log(measured / predicted).
     """
 
     slowest: float
@@ -46,7 +39,8 @@ class HealthyRange(NamedTuple):
     rows: int
     machines: int
     bend: float = math.inf
-    errors: LogErrors = LogErrors()
+    level: float = 0.3
+    scatter: float = 0.15
 
 
 _HALF = NormalDist().inv_cdf(0.9)  # half-width of an 80 % band, in standard deviations
@@ -66,7 +60,7 @@ def healthy_range(exchange: Composition) -> HealthyRange:
     if not exchange.chain and not exchange.facts.unmeasured:
         most = limits.small_over_ethernet
         far = math.log(most) / _HALF
-        return HealthyRange(most, 1 / most, 0, 0, errors=LogErrors(far, far))
+        return HealthyRange(most, 1 / most, 0, 0, level=far, scatter=far)
     found = estimate(replace(exchange, facts=replace(exchange.facts, place="")), evidence())
     if found is None:
         raise InputError("no published measurement has such an exchange, so no healthy range is known")
@@ -75,8 +69,8 @@ def healthy_range(exchange: Composition) -> HealthyRange:
     bend = math.exp((found.high - found.middle) * math.sqrt(2.0 * (1.0 - shared)))
     level = (found.high - found.low) / (2.0 * _HALF) * math.sqrt(shared)
     scatter = found.ways / (math.sqrt(2.0) * _HALF)  # found.ways is of differences between two
-    errors = LogErrors(max(limits.least_level, level), max(limits.least_scatter, scatter))
-    return HealthyRange(math.exp(found.high), math.exp(found.low), found.widest.rows, found.widest.places, bend, errors)
+    seen = math.exp(found.high), math.exp(found.low), found.widest.rows, found.widest.places
+    return HealthyRange(*seen, bend, max(limits.least_level, level), max(limits.least_scatter, scatter))
 
 
 Pace = Literal["healthy", "slow", "faster"]

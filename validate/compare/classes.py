@@ -7,13 +7,13 @@ the time in the direction of the error.  Where possible it gives its factor; the
 import contextlib
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from simulator.api import Session
 from simulator.errors import TopocastError
 from simulator.questions.step import StepQuestion
-from simulator.records import dataclass, field, replace
+from simulator.records import dataclass, replace
+from simulator.results.single import Account
 from simulator.units import format_duration, format_size
 from validate.compare.folder import COLUMNS
 from validate.kinds import KINDS
@@ -104,16 +104,8 @@ _FEWEST = 5  # smallest class that is searched
 _LEAST = 0.005  # least deviation of log(predicted / measured)
 
 
-@dataclass(frozen=True, slots=True)
-class Outlier:
-    """A row, and its signed distance from the median of its class in deviations."""
-
-    row: MeasuredRow
-    deviations: float
-
-
-def find_outliers(rows: Sequence[MeasuredRow]) -> list[Outlier]:
-    """Return the rows more than three deviations from their class's median of log(predicted / measured).
+def find_outliers(rows: Sequence[MeasuredRow]) -> list[MeasuredRow]:
+    """Return the rows more than three ``deviations`` (set here) from their class's median log(predicted / measured).
 
     A deviation is the median absolute deviation times 1.4826 (Rousseeuw and Croux, Alternatives to the median absolute
     deviation, 1993), so outliers in up to half of a class do not hide each other; it is at least the row's measured
@@ -126,10 +118,10 @@ def find_outliers(rows: Sequence[MeasuredRow]) -> list[Outlier]:
         middle = percentile(sorted(row.log_ratio for row in members), 0.5)
         deviation = _TO_SIGMA * percentile(sorted(abs(row.log_ratio - middle) for row in members), 0.5)
         for row in members:
-            one = max(deviation, row.interval or 0.0, _LEAST)
-            if abs(row.log_ratio - middle) > FAR * one:
-                found.append(Outlier(row, (row.log_ratio - middle) / one))
-    return sorted(found, key=lambda o: (-abs(o.deviations), o.row.table, o.row.line))
+            away, one = row.log_ratio - middle, max(deviation, row.interval or 0.0, _LEAST)
+            row.deviations = away / one if abs(away) > FAR * one else 0.0
+            found += [row] if row.deviations else []
+    return sorted(found, key=lambda row: (-abs(row.deviations), row.table, row.line))
 
 
 def row_class(row: MeasuredRow) -> tuple[str, ...]:
@@ -151,77 +143,10 @@ def worst_rows(rows: Sequence[MeasuredRow], count: int = 10, of_one_class: int =
     return found[:count]
 
 
-@dataclass(frozen=True, slots=True)
-class RowFacts:
-    """Facts of a row; unknown facts are 0, "" or empty."""
-
-    cells: Mapping[str, str]  # the row's cells, by column in lower case
-    log_ratio: float  # log(predicted / measured): below 0 the prediction is too fast
-    measured_s: float
-    interval: float = 0.0  # half-width of the measured median's 95 % interval, as a fraction of the median
-    # clock_Hz, assumed_clock_Hz: the sensor's reading during the run, and the model's assumption
-    clock_Hz: float = 0.0
-    assumed_clock_Hz: float = 0.0
-    bound: str = ""  # the predicted bottleneck: compute, memory, latency, host
-    detail: str = ""  # the tile or algorithm that the model assumes
-    kernels_s: float = 0.0  # predicted time of kernels on the device
-    host_s: float = 0.0  # predicted time of the host's launches
-    waiting_share: float = 0.0  # share of a step in which the device waits for the host
-    # working_set_bytes, cache_bytes, memory_bytes: the bytes touched, the last-level cache, the device's memory
-    working_set_bytes: float = 0.0
-    cache_bytes: float = 0.0
-    memory_bytes: float = 0.0
-    waves: float = 0.0  # waves of blocks that the work takes on the device
-    kind: str = ""  # the kind of table, which decides the predictor
-    sizes: Mapping[str, int] = field(default_factory=dict)  # the operator's sizes, by column
-    is_gpu: bool = False  # True only for operators on a known GPU
-
-    @property
-    def is_slower(self) -> bool:
-        """Whether the machine took longer than predicted."""
-        return self.log_ratio < 0
-
-
-_SIZES = frozenset(("m", "n", "k", "c_in", "c_out", "rows", "cols", "hidden"))
-_TILE_ELEMENTS = 128 * 128  # elements of the result per block of a matrix product
-
-
-def row_facts(row: MeasuredRow, session: Session) -> RowFacts:
-    """Return the facts of a row: those in its cells, and those of *session*'s prediction where available."""
-
-    def number(column: str) -> float:
-        return figure(row.labels.get(column, "")) or 0.0
-
-    sizes = {name: int(text) for name, text in row.labels.items() if name in _SIZES and text.isdecimal()}
-    known: dict[str, Any] = {
-        "cells": row.labels,
-        "kind": row.kind,
-        "log_ratio": row.log_ratio,
-        "measured_s": row.measured_s or 0.0,
-        "interval": row.interval or 0.0,
-        "clock_Hz": 1e6 * number("sm_clock_mhz"),
-        "sizes": sizes,
-    }
-    question = row.asked.question if row.asked is not None else None
-    if question is None or row.kind not in ("operators", "training", "memory"):
-        return RowFacts(**known)
-    with contextlib.suppress(TopocastError):
-        one = replace(question, micro_batches=1) if isinstance(question, StepQuestion) else question
-        account = session.account(one)
-        told = "bound detail kernels_s host_s waiting_share working_set_bytes cache_bytes memory_bytes"
-        known |= {name: getattr(account, name) for name in told.split()}
-        if row.kind == "memory":
-            return RowFacts(**known | {"bound": "memory", "working_set_bytes": number("bytes")})
-        known |= {"assumed_clock_Hz": account.clock_Hz, "is_gpu": account.is_gpu and row.kind == "operators"}
-        if account.sm_count and sizes.get("m") and sizes.get("n"):
-            blocks = (number("batch") or 1.0) * sizes["m"] * sizes["n"] / _TILE_ELEMENTS
-            known["waves"] = blocks / account.sm_count
-    return RowFacts(**known)
-
-
 NO_EXPLANATION = "no explanation known"
 _MOST = 2  # explanations per row
 _BUSY = 0.1  # relative half-width of the measured interval that only a busy machine shows
+_TILE_ELEMENTS = 128 * 128  # elements of the result per block of a matrix product
 # Largest factor that a cause of unknown effect can have on a time; larger errors have another cause.
 _LIMIT = {"near the cache's size": 3.0, "odd alignment": 4.0, "few waves": 2.0, "algorithm": 3.0}
 
@@ -235,86 +160,102 @@ class ErrorCause:
     factor: float | None = None
 
 
-def _of_the_run(facts: RowFacts) -> Iterator[ErrorCause]:
+def account_of(row: MeasuredRow, session: Session) -> Account:
+    """Return how *session* predicts *row*; an empty account where it says nothing of such rows."""
+    if row.asked is None or row.kind not in ("operators", "training", "memory"):
+        return Account()
+    question = row.asked.question
+    with contextlib.suppress(TopocastError):
+        found = session.account(replace(question, micro_batches=1) if isinstance(question, StepQuestion) else question)
+        touched = {"bound": "memory", "working_set_bytes": _number(row, "bytes")} if row.kind == "memory" else {}
+        return replace(found, **touched)
+    return Account()
+
+
+def _number(row: MeasuredRow, column: str) -> float:
+    return figure(row.labels.get(column, "")) or 0.0
+
+
+def _of_the_run(row: MeasuredRow, account: Account) -> Iterator[ErrorCause]:
     """Yield what the measurement itself shows: noise, full memory, another clock than the model assumes."""
-    if facts.interval and math.log1p(facts.interval) >= 0.5 * abs(facts.log_ratio):
-        yield ErrorCause("noise", f"measured only to within {_percent(facts.interval)}", 1 + facts.interval)
-    if facts.is_slower and facts.memory_bytes and facts.working_set_bytes > 0.9 * facts.memory_bytes:
+    is_slower, interval = row.log_ratio < 0, row.interval or 0.0
+    if interval and math.log1p(interval) >= 0.5 * abs(row.log_ratio):
+        yield ErrorCause("noise", f"measured only to within {_percent(interval)}", 1 + interval)
+    if is_slower and account.memory_bytes and account.working_set_bytes > 0.9 * account.memory_bytes:
         yield ErrorCause("memory full", "touches more than the memory holds: pages are swapped")
-    ran_Hz, assumed_Hz, throttled = facts.clock_Hz, facts.assumed_clock_Hz, facts.cells.get("throttled", "")
+    ran_Hz, assumed_Hz, throttled = 1e6 * _number(row, "sm_clock_mhz"), account.clock_Hz, row.labels.get("throttled")
     clocks = f"{ran_Hz / 1e6:.0f} MHz instead of the assumed {assumed_Hz / 1e6:.0f} MHz"
     are_known = bool(ran_Hz and assumed_Hz)
-    if throttled and facts.is_slower and not are_known:
+    if throttled and is_slower and not are_known:
         yield ErrorCause("throttled", f"throttled ({throttled})")
-    elif throttled and facts.is_slower and ran_Hz < assumed_Hz:
+    elif throttled and is_slower and ran_Hz < assumed_Hz:
         yield ErrorCause("throttled", f"throttled ({throttled}): {clocks}", assumed_Hz / ran_Hz)
-    counts = are_known and facts.bound != "memory"  # what memory bounds does not follow the clock
-    if counts and facts.is_slower and not throttled and ran_Hz <= 0.97 * assumed_Hz:
+    counts = are_known and account.bound != "memory"  # what memory bounds does not follow the clock
+    if counts and is_slower and not throttled and ran_Hz <= 0.97 * assumed_Hz:
         yield ErrorCause("low clock", f"ran at a lower clock: {clocks}", assumed_Hz / ran_Hz)
-    if counts and not facts.is_slower and ran_Hz >= 1.03 * assumed_Hz:
+    if counts and not is_slower and ran_Hz >= 1.03 * assumed_Hz:
         yield ErrorCause("high clock", f"ran at a higher clock: {clocks}", ran_Hz / assumed_Hz)
-    if facts.is_slower and facts.interval >= _BUSY:
-        differ = f"repeated timings differ by {_percent(facts.interval)}"
+    if is_slower and interval >= _BUSY:
+        differ = f"repeated timings differ by {_percent(interval)}"
         yield ErrorCause("disturbed", f"{differ}: something else used the machine")
 
 
-def _of_the_host(facts: RowFacts) -> str:
+def _of_the_host(row: MeasuredRow, account: Account) -> str:
     """Return how the time depends on the host, whose launch rate no data sheet gives; empty if it does not."""
-    if facts.waiting_share > 0.3:
-        share = _percent(facts.waiting_share)
+    cells, measured_s = row.labels, row.measured_s or 0.0
+    if account.waiting_share > 0.3:
+        share = _percent(account.waiting_share)
         return f"the device waits for the host {share} of the step; no data sheet gives this host's speed"
-    if facts.kind == "launch":
+    if row.kind == "launch":
         return "this host's speed, which no data sheet gives"
-    if facts.kind == "copies" and (facts.cells.get("kind") == "h2h" or facts.cells.get("pinned") == "0"):
+    if row.kind == "copies" and (cells.get("kind") == "h2h" or cells.get("pinned") == "0"):
         return "threads of this host copy; no data sheet gives what it leaves them of its memory and cores"
-    is_graph = facts.cells.get("issue") in ("graph", "queued") or "captured graph" in facts.cells.get("note", "")
-    with_host = facts.cells.get("includes_dispatch") == "1"
-    if not facts.host_s or is_graph or facts.cells.get("step_time_s"):
+    is_graph = cells.get("issue") in ("graph", "queued") or "captured graph" in cells.get("note", "")
+    with_host = cells.get("includes_dispatch") == "1"
+    if not account.host_s or is_graph or cells.get("step_time_s"):
         return ""
-    if with_host and facts.host_s > 0.5 * min(facts.measured_s, facts.kernels_s + facts.host_s):
-        times = f"about {_time(facts.host_s)} of {_time(facts.measured_s)}"
+    if with_host and account.host_s > 0.5 * min(measured_s, account.kernels_s + account.host_s):
+        times = f"about {_time(account.host_s)} of {_time(measured_s)}"
         return f"the time includes the host: {times}, as on other hosts"
-    at_its_pace = 0.3 * facts.host_s < facts.measured_s < 2 * facts.host_s
-    if not with_host and facts.is_slower and facts.kernels_s < facts.host_s and at_its_pace:
-        return f"shorter ({_time(facts.kernels_s)}) than its launch, so measured at the host's pace"
+    at_its_pace = 0.3 * account.host_s < measured_s < 2 * account.host_s
+    if not with_host and row.log_ratio < 0 and account.kernels_s < account.host_s and at_its_pace:
+        return f"shorter ({_time(account.kernels_s)}) than its launch, so measured at the host's pace"
     return ""
 
 
-def _odd_rows(facts: RowFacts) -> list[str]:
+def _odd_rows(row: MeasuredRow) -> list[str]:
     """Return the row lengths that are no multiples of 16 bytes, so that kernels cannot use full vector loads."""
-    element_bytes = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}.get(facts.cells.get("dtype", ""))
-    if not (facts.is_slower and facts.is_gpu and element_bytes):
-        return []
-    op = facts.cells.get("op", "")
-    names = COLUMNS["row_lengths"].get(op, ())
-    if op == "conv2d" and "channels_last" in facts.cells.get("variant", ""):
+    element_bytes = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}.get(row.labels.get("dtype", ""))
+    names = COLUMNS["row_lengths"].get(row.op, ())
+    if row.op == "conv2d" and "channels_last" in row.labels.get("variant", ""):
         names = ("c_in", "c_out")
-    return [f"{name}={facts.sizes[name]}" for name in names if facts.sizes.get(name, 0) * element_bytes % 16]
+    return [f"{name}={row.labels[name]}" for name in names if _number(row, name) * (element_bytes or 0) % 16]
 
 
-def _of_the_work(facts: RowFacts) -> Iterator[ErrorCause]:
+def _of_the_work(row: MeasuredRow, account: Account) -> Iterator[ErrorCause]:
     """Yield what the model leaves out of such work: caches, vector loads, the library's choices, short kernels."""
-    if host := _of_the_host(facts):
+    if host := _of_the_host(row, account):
         yield ErrorCause("host bound", host)
-    share = facts.working_set_bytes / facts.cache_bytes if facts.cache_bytes else 0.0
-    if 0.5 <= share <= 2.0 and facts.bound != "compute":
-        touched = f"touches {format_size(facts.working_set_bytes, digits=3)}, {share:.2g} times the last-level cache"
+    share = account.working_set_bytes / account.cache_bytes if account.cache_bytes else 0.0
+    if 0.5 <= share <= 2.0 and account.bound != "compute":
+        touched = f"touches {format_size(account.working_set_bytes, digits=3)}, {share:.2g} times the last-level cache"
         yield ErrorCause("near the cache's size", f"{touched}: how much of it stays cached is not modelled well")
-    if odd := _odd_rows(facts):
+    if row.log_ratio < 0 and account.is_gpu and (odd := _odd_rows(row)):
         yield ErrorCause("odd alignment", f"rows not aligned to 16-byte vectors ({', '.join(odd)})")
-    if facts.bound == "compute" and 0 < facts.waves < 2:
-        tile = f"the library's tile decides ({facts.detail or 'one'})"
-        yield ErrorCause("few waves", f"fills the device {facts.waves:.2g} times: {tile}")
-    if facts.cells.get("op") == "conv2d" and facts.detail and abs(facts.log_ratio) >= math.log(1.15):
-        yield ErrorCause("algorithm", f"the library may have chosen another algorithm than '{facts.detail}'")
-    if facts.bound == "latency" and facts.kernels_s:
-        yield ErrorCause("short kernel", f"of {_time(facts.kernels_s)}, mostly start and end, a shared constant")
+    blocks = (_number(row, "batch") or 1.0) * _number(row, "m") * _number(row, "n") / _TILE_ELEMENTS
+    if account.bound == "compute" and account.sm_count and 0 < blocks < 2 * account.sm_count:
+        tile = f"the library's tile decides ({account.detail or 'one'})"
+        yield ErrorCause("few waves", f"fills the device {blocks / account.sm_count:.2g} times: {tile}")
+    if row.op == "conv2d" and account.detail and abs(row.log_ratio) >= math.log(1.15):
+        yield ErrorCause("algorithm", f"the library may have chosen another algorithm than '{account.detail}'")
+    if account.bound == "latency" and account.kernels_s:
+        yield ErrorCause("short kernel", f"of {_time(account.kernels_s)}, mostly start and end, a shared constant")
 
 
-def explain(facts: RowFacts) -> list[ErrorCause]:
-    """Return the likely causes of a row's error, at most two, the surest first; empty if none is known."""
-    found = [*_of_the_run(facts), *_of_the_work(facts)]
-    far = math.exp(abs(facts.log_ratio))
+def explain(row: MeasuredRow, account: Account) -> list[ErrorCause]:
+    """Return the likely causes of the error of *row*, predicted so, at most two, the surest first."""
+    found = [*_of_the_run(row, account), *_of_the_work(row, account)]
+    far = math.exp(abs(row.log_ratio))
     return [explanation for explanation in found if far <= _LIMIT.get(explanation.rule, math.inf)][:_MOST]
 
 

@@ -51,7 +51,7 @@ class Comparison:
     trust: tuple[str, ...]
     rows: tuple[MeasuredRow, ...]
     classes: tuple[by_class.ClassErrors, ...]
-    outliers: tuple[by_class.Outlier, ...]
+    outliers: tuple[MeasuredRow, ...]
     worst: tuple[tuple[MeasuredRow, list[by_class.ErrorCause]], ...]
     judged: tuple[calibrating.CalibrationErrors, ...] = ()
     judged_notes: tuple[str, ...] = ()
@@ -141,7 +141,8 @@ def compared(
         if not judged:
             judged_notes.append(f"too few operators ({count}) to calibrate on some and judge on the others")
     worst = tuple(
-        (row, by_class.explain(by_class.row_facts(row, scoring.names.session))) for row in by_class.worst_rows(rows)
+        (row, by_class.explain(row, by_class.account_of(row, scoring.names.session)))
+        for row in by_class.worst_rows(rows)
     )
     found = tuple(rows), tuple(by_class.classes_of(rows)), tuple(by_class.find_outliers(rows)), worst
     drift = compare_runs(folder, again) if again is not None else None

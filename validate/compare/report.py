@@ -22,7 +22,6 @@ SCHEMA_VERSION = 1
 
 def comparison_document(found: Comparison) -> dict[str, Any]:
     """Return *found* as plain data, the only input of the report; errors are fractions, times are in seconds."""
-    far = {(o.row.table, o.row.line): o.deviations for o in found.outliers}
     drift = found.drift
     return {
         "schema_version": SCHEMA_VERSION,
@@ -35,7 +34,7 @@ def comparison_document(found: Comparison) -> dict[str, Any]:
         "rows_total": len(found.rows),
         "rows_scored": sum(row.counts for row in found.rows),
         "classes": [{"label": item.label, **plain(item)} for item in found.classes],
-        "outliers": [{**_place(o.row), **taken(o, "error=row.error deviations")} for o in found.outliers],
+        "outliers": [{**_place(row), **taken(row, "error deviations")} for row in found.outliers],
         "outlier_bound_deviations": FAR,
         "worst": [
             {
@@ -65,7 +64,7 @@ def comparison_document(found: Comparison) -> dict[str, Any]:
         },
         "skipped": _skipped_of(found),
         "left": [{key: one_line(text, 300) for key, text in row.items()} for row in found.folder.left],
-        "rows": [_row_document(row, is_far=(row.table, row.line) in far) for row in found.rows],
+        "rows": [_row_document(row) for row in found.rows],
     }
 
 
@@ -101,7 +100,7 @@ def _own_document(row: MeasuredRow) -> dict[str, Any]:
     return {**times, **taken(held, "predicted_bytes measured_bytes"), "skipped": row.skipped}
 
 
-def _row_document(row: MeasuredRow, *, is_far: bool) -> dict[str, Any]:
+def _row_document(row: MeasuredRow) -> dict[str, Any]:
     measured = {name: figure(row.labels.get(name.lower(), "")) for name in VALUES}
     skipped = "measured only" if row.skipped == MEASURED_ONLY else row.skipped
     shown: dict[str, Any] = {
@@ -112,7 +111,7 @@ def _row_document(row: MeasuredRow, *, is_far: bool) -> dict[str, Any]:
         **({} if row.predicted_s is None else {"predicted_s": row.predicted_s, **_band(row)}),
         **({} if row.measured_s is None else {"measured_s": row.measured_s}),
         **({"error": row.error} if row.counts else {}),
-        **({"outlier": True} if is_far else {}),
+        **({"outlier": True} if row.deviations else {}),
         **({"skipped": skipped} if skipped else {}),
     }
     return {key: value for key, value in shown.items() if not isinstance(value, float) or math.isfinite(value)}
@@ -271,8 +270,8 @@ def _outliers(found: Comparison, style: Style) -> list[str]:
     count, most = len(found.outliers), _most("outliers", style)
     title = f"{count} outlier{'s' if count > 1 else ''}: more than {FAR:g} deviations from the median of their class"
     rows = [
-        (f"{o.deviations:+8.1f}", f"{o.row.table}:{o.row.line} {o.row.name} ({_percent(o.row.error, '+')})")
-        for o in found.outliers[:most]
+        (f"{row.deviations:+8.1f}", f"{row.table}:{row.line} {row.name} ({_percent(row.error, '+')})")
+        for row in found.outliers[:most]
     ]
     more = [f"          and {count - most} more (--json, --report)"] if count > most else []
     return [*style.wrap(title, "bold"), *_listed(("deviations", "row"), rows, style), *more] if rows else []

@@ -20,7 +20,7 @@ from simulator.records import dataclass, replace
 from simulator.results import taken
 from validate.constants.least import LeastSquares, Prior, least_errors
 from validate.kinds.kind import MeasuredRow, RowQuestion
-from validate.kinds.timing import BetweenEvents
+from validate.kinds.timing import between_events_s
 from validate.tables.cells import NotScored
 from validate.tables.statistics import gathered, line_ranges, summarise
 
@@ -67,11 +67,11 @@ def fit_calibration(session: Session, part: str, rows: Sequence[MeasuredRow]) ->
         kept |= lost
     else:
         calibration = Calibration()
-    corrected = fit_neighbours(bare, part, usable, calibration)
+    neighbours, unseen = fit_neighbours(bare, part, usable, calibration)
     trial = session.calibrated({part: calibration})
     errors = [row.asks.time_s(trial) / row.time_s - 1.0 for row in usable]
-    left = tuple(corrected.unseen.get(i, error) for i, error in enumerate(errors))
-    return CalibrationFactors(replace(calibration, neighbours=corrected.neighbours), spread, left)
+    left = tuple(unseen.get(i, error) for i, error in enumerate(errors))
+    return CalibrationFactors(replace(calibration, neighbours=neighbours), spread, left)
 
 
 def _fitted(
@@ -159,9 +159,8 @@ def _calibration(values: Mapping[str, float]) -> Calibration:
 
 
 def _shows_host(asked: RowQuestion) -> bool:
-    return isinstance(asked.timing, BetweenEvents) or (
-        isinstance(asked.question, OperatorQuestion) and asked.question.calls
-    )
+    of_host = asked.timing is not None and asked.timing.function is between_events_s
+    return of_host or (isinstance(asked.question, OperatorQuestion) and asked.question.calls)
 
 
 def calibration_yaml(
@@ -220,14 +219,6 @@ _MOST_ERROR = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class NeighbourErrors:
-    """Neighbourhoods, and the signed error of each corrected row, by its number, when it is left out of them."""
-
-    neighbours: tuple[Neighbourhood, ...]
-    unseen: dict[int, float]
-
-
-@dataclass(frozen=True, slots=True)
 class _Point:
     """A row of one variety: its kernels' shape and seconds (at the power it shows), predicted and measured."""
 
@@ -248,9 +239,12 @@ class _Point:
         return (self.predicted_s + self.kernels_s * math.expm1(logarithm)) / self.measured_s - 1.0
 
 
-def fit_neighbours(session: Session, part: str, rows: Sequence[MeasuredRow], factors: Calibration) -> NeighbourErrors:
+def fit_neighbours(
+    session: Session, part: str, rows: Sequence[MeasuredRow], factors: Calibration
+) -> tuple[tuple[Neighbourhood, ...], dict[int, float]]:
     """Return the neighbourhoods of *part* that its measured *rows* show to help, beside the calibration *factors*.
 
+    The signed error of each corrected row, when it is left out of them, is by the row's number.
     For each variety of kernels, each row is predicted from the others with every distance and strength.  The best pair
     is taken if its mean gain exceeds its standard error, the median error does not grow, and the sum of the times
     of no direction or function gets worse; otherwise the variety has no neighbours.
@@ -261,7 +255,7 @@ def fit_neighbours(session: Session, part: str, rows: Sequence[MeasuredRow], fac
         if found is not None:
             known.append(found[0])
             unseen |= {point.row: error for point, error in zip(points, found[1], strict=True)}
-    return NeighbourErrors(tuple(known), unseen)
+    return tuple(known), unseen
 
 
 def _points(session: Session, part: str, rows: Sequence[MeasuredRow], factors: Calibration) -> dict[str, list[_Point]]:

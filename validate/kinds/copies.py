@@ -16,8 +16,7 @@ from simulator.package_data import own_data
 from simulator.questions import single
 from simulator.topology.parts import CpuPart
 from simulator.workload.operators import Reduction
-from validate.kinds.kind import Cell, RowQuestion, kind_of
-from validate.kinds.timing import Timed
+from validate.kinds.kind import Cell, RowQuestion, Timed, kind_of
 from validate.tables.cells import NotScored, decade_of, measured_s, number, size_bytes, threads_of, whole_cell
 from validate.tables.names import RowNames
 

@@ -61,8 +61,18 @@ def memory_figures(cell: Callable[[str], str]) -> tuple[MemoryFigure, ...]:
 
 
 Cell = Callable[[str], str]  # returns the text of a row's cell by column name; empty if the row has none
-Timing = Callable[[float, Session], float]
-"""Returns the seconds that a measurement's clock shows of a work of so many, with what it includes besides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A timing: *function* of *arguments*, which make timings alike, the asked time, and the session."""
+
+    function: Callable[..., float]
+    arguments: tuple[Any, ...]
+
+    def __call__(self, asked_s: float, session: Session) -> float:
+        """Return the seconds on the measurement's clock of work predicted to take *asked_s*."""
+        return self.function(*self.arguments, asked_s, session)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +81,7 @@ class RowQuestion:
 
     question: Question
     besides: tuple[Question, ...] = ()
-    timing: Timing | None = None
+    timing: Timed | None = None
     memory: bool = False
 
     def time_s(self, session: Session) -> float:
@@ -205,7 +215,8 @@ class MeasuredRow:
     ones stand for and the labels of its ``kind``; ``labels`` those as written: what rows are grouped by.  ``digest`` is
     that of its question.  ``place`` is a device or a machine, ``part`` the device's part.  ``memory`` are its figures
     of memory, each with its own prediction.  ``table``, ``name``, ``key``, ``interval`` are of rows of folders: the
-    file, what is asked in words and as pairs, and half the measured median's 95 % interval as a fraction.
+    file, what is asked in words and as pairs, half the measured median's 95 % interval as a fraction, and
+    ``deviations`` the distance from the median of their class, 0 unless it is large.
     ``published`` are others' predictions.
     """
 
@@ -232,6 +243,7 @@ class MeasuredRow:
     name: str = ""
     key: tuple[tuple[str, str], ...] = ()
     interval: float | None = None
+    deviations: float = 0.0
 
     @property
     def line(self) -> int:

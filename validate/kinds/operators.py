@@ -17,7 +17,7 @@ from simulator.workload import operators as ops
 from simulator.workload.kernels import PassForm, Streaming
 from simulator.workload.precision import ELEMENT_BYTES, PRECISIONS, Precision
 from validate.kinds import timing as clocks
-from validate.kinds.kind import Cell, RowQuestion, Timing, kind_of
+from validate.kinds.kind import Cell, RowQuestion, Timed, kind_of
 from validate.tables.cells import NotScored, measured_s, number, threads_of, whole_cell
 from validate.tables.names import RowNames
 
@@ -69,15 +69,15 @@ def read_operator(cell: Cell, names: RowNames) -> RowQuestion:
     for column in ("compiled", "searched"):
         if cell(column) not in ("", "0", "1"):
             raise NotScored(f"{column} '{one_line(cell(column), 20)}' is neither 0 nor 1")
-    timing: Timing | None = None
+    timing: Timed | None = None
     besides: tuple[Question, ...] = ()
     if isinstance(operator, ops.Attention):
         elements = clocks.copied_besides(operator, software)
         besides = (replace(question, operator=ops.Copy(elements), phase="fwd"),) if elements else ()
         if clocks.replays(software) and isinstance(part, GpuPart):
             clocks_s = clocks.cache_warps(operator, software) / ((part.sm_count or 1) * (part.boost_clock or math.inf))
-            timing = clocks.Timed(clocks.replayed_s, (clocks_s, besides))
-        timing = clocks.Timed(clocks.with_overhead_s, ("te_attention_s",)) if is_te and not alone else timing
+            timing = Timed(clocks.replayed_s, (clocks_s, besides))
+        timing = Timed(clocks.with_overhead_s, ("te_attention_s",)) if is_te and not alone else timing
     if alone and not on_cpu and cell("clock") == "host":
         timing = clocks.by_host(where, device, operator, is_compiled=cell("compiled") == "1")
     elif alone and not on_cpu:
@@ -85,7 +85,7 @@ def read_operator(cell: Cell, names: RowNames) -> RowQuestion:
             device, operator, question.phase, searched=op == "conv2d" and cell("searched") == "1"
         )
     elif issued == "alone" and isinstance(part, GpuPart) and part.vendor == "nvidia":
-        timing = clocks.Timed(clocks.with_overhead_s, ("alone_s",))
+        timing = Timed(clocks.with_overhead_s, ("alone_s",))
     return RowQuestion(question, besides, timing)
 
 

@@ -23,8 +23,8 @@ from simulator.workload.variants import LORA_LAYERS, LORA_WEIGHTS, LOSS_WAYS
 from simulator.workload.zoo import ZooEntry
 from simulator.workload.zoo.registry import build_network, find_entry, why_not_built
 from validate.kinds.collectives import forced_algorithm
-from validate.kinds.kind import ALL_COLUMNS, Cell, RowQuestion, kind_of
-from validate.kinds.timing import Timed, attention_library, from_start_s, read_back_s
+from validate.kinds.kind import ALL_COLUMNS, Cell, RowQuestion, Timed, kind_of
+from validate.kinds.timing import attention_library, from_start_s, read_back_s
 from validate.tables.cells import NotScored, nccl_of, number, one_of, quantity, whole_cell, whole_or_none
 from validate.tables.names import RowNames
 

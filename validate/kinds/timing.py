@@ -7,18 +7,17 @@ rotates queries and keys.  aiconfigurator's collectors replay a graph of one suc
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from simulator.api import Session
 from simulator.api.session import Question
 from simulator.constants import Values
 from simulator.questions.single import LaunchQuestion
 from simulator.questions.where import Where
-from simulator.records import dataclass
 from simulator.workload import operators as ops
 from simulator.workload.operators import Attention, AttentionLibrary
+from validate.kinds.kind import Timed
 
 
 class TimingCosts(Values, file="timing"):
@@ -40,20 +39,6 @@ _ISOLATED: dict[type, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class BetweenEvents:
-    """One PyTorch operator between events on an idle ``part``; ``before``: the :class:`TimingCosts` before it."""
-
-    part: str
-    before: str
-
-    def __call__(self, asked_s: float, session: Session) -> float:
-        """Return the time between the events, in seconds."""
-        costs, slower = _costs_of(self.part, session)
-        before_s: float = getattr(costs, self.before)
-        return before_s * slower + max(asked_s, costs.isolated_end_s * slower)
-
-
 def _costs_of(part: str, session: Session) -> tuple[TimingCosts, float]:
     """Return the overheads on the host of *part*, and how many times as long as others' it takes."""
     costs, known = session.constants(TimingCosts), session.calibrations.get(part)
@@ -63,22 +48,17 @@ def _costs_of(part: str, session: Session) -> tuple[TimingCosts, float]:
     return costs.but(**own), known.dispatch
 
 
-def between_events(part: str, operator: ops.Operator, phase: ops.Phase, *, searched: bool = False) -> BetweenEvents:
+def between_events(part: str, operator: ops.Operator, phase: ops.Phase, *, searched: bool = False) -> Timed:
     """Return the timing of *operator* in *phase* between two events; *searched*: with the search of its algorithm."""
     forward = "searched_convolution_s" if searched else _ISOLATED.get(type(operator), "isolated_other_s")
-    return BetweenEvents(part, forward if phase == "fwd" else "isolated_backward_s")
+    return Timed(between_events_s, (part, forward if phase == "fwd" else "isolated_backward_s"))
 
 
-@dataclass(frozen=True, slots=True)
-class Timed:
-    """A timing: *function* of *arguments*, which make timings alike, the asked time, and the session."""
-
-    function: Callable[..., float]
-    arguments: tuple[Any, ...]
-
-    def __call__(self, asked_s: float, session: Session) -> float:
-        """Return the seconds on the measurement's clock of work predicted to take *asked_s*."""
-        return self.function(*self.arguments, asked_s, session)
+def between_events_s(part: str, before: str, asked_s: float, session: Session) -> float:
+    """Return the seconds between events around an operator on an idle *part*, with the cost *before* it."""
+    costs, slower = _costs_of(part, session)
+    before_s: float = getattr(costs, before)
+    return before_s * slower + max(asked_s, costs.isolated_end_s * slower)
 
 
 def by_host(where: Where, device: str, operator: ops.Operator, *, is_compiled: bool) -> Timed:

@@ -1,10 +1,11 @@
-"""Compact storage of scored rows, some 30 bytes each (:class:`Scores`), the errors of groups of them, and scaling."""
+"""Compact storage of scored rows, some 20 bytes each (:class:`Scores`), the errors of groups of them, and scaling."""
 
 from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 from simulator.errors import Fault, InputError
@@ -16,8 +17,7 @@ from validate.tables.cells import figure
 from validate.tables.statistics import Errors, gathered, percentile, relative_error, summarise
 
 _Labels = tuple[str | None, ...]
-RowErrors = tuple[Sequence[float], Sequence[float]]
-"""Signed relative errors of the rows that count, and those of the baseline on them."""
+_Kept = tuple["array[int]", "array[float]", "array[float]"]  # lines, errors and the baseline's (NaN where none)
 
 
 class Scores:
@@ -28,16 +28,13 @@ class Scores:
         self.context = 0
         self._published: dict[str, tuple[list[float], list[float]]] = {}  # (their errors, ours) on the same rows
         self._file = file
-        self._codes: dict[_Labels, int] = {}
-        self._reasons: dict[str, int] = {"": 0}
-        # Per row: codes of its labels and of its reason, its line, its error and the baseline's (NaN where none)
-        self._code, self._reason, self._line = array("I"), array("I"), array("I")
-        self._error, self._baseline = array("d"), array("d")
+        self._rows: Counter[_Labels] = Counter()
+        self._kept: dict[str, dict[_Labels, _Kept]] = {"": {}}  # by the reason why rows do not count
         for row in rows:
             self.add(row)
 
     def __len__(self) -> int:
-        return len(self._code)
+        return self._rows.total()
 
     def add(self, row: MeasuredRow) -> None:
         """Add *row*; raises InputError where the labels differ too much."""
@@ -55,41 +52,37 @@ class Scores:
         self, line: int, error: float | None, skipped: str, baseline: float | None = None, labels: _Labels = ()
     ) -> None:
         """Add the *error* of a row, or of a figure of it, and that of the *baseline*; raises InputError as add does."""
-        code = self._codes.setdefault(labels, len(self._codes))
-        if code >= MOST_DIFFERENT:
+        self._rows[labels] += 1
+        if len(self._rows) > MOST_DIFFERENT:
             what = f"combinations of {', '.join(self.names)}; score it in parts" if self.names else "rows"
             raise InputError(Fault(f"has more than {MOST_DIFFERENT:,} different {what}", self._file))
-        if skipped not in self._reasons and len(self._reasons) > MOST_DIFFERENT:
+        if skipped not in self._kept and len(self._kept) > MOST_DIFFERENT:
             skipped = OTHER_REASON
-        self._code.append(code)
-        self._reason.append(self._reasons.setdefault(skipped, len(self._reasons)))
-        self._line.append(line)
-        self._error.append(math.nan if error is None else error)
-        self._baseline.append(math.nan if baseline is None else baseline)
+        kept = self._kept.setdefault(skipped, {}).setdefault(labels, (array("I"), array("d"), array("d")))
+        kept[0].append(line)
+        for errors, value in zip(kept[1:], (error, baseline), strict=True):
+            errors.append(math.nan if value is None else value)
 
     def found(self, name: str) -> set[str]:
         """Return the values of the label *name* among the rows."""
         at = self.names.index(name)
-        return {text for labels in self._codes if (text := labels[at]) is not None}
+        return {text for labels in self._rows if (text := labels[at]) is not None}
 
     def counted(self) -> dict[int, float]:
         """Return the errors of the rows that count, by line."""
-        rows = zip(self._line, self._reason, self._error, strict=True)
-        return {line: error for line, number, error in rows if not number and not math.isnan(error)}
+        every = self._kept[""].values()
+        rows = (row for lines, errors, _ in every for row in zip(lines, errors, strict=True))
+        return {line: error for line, error in rows if not math.isnan(error)}
 
     def skipped(self) -> dict[str, array[int]]:
         """Return the lines of rows that do not count, by the reason, in order of first occurrence."""
-        lines = {number: array("I") for number in self._reasons.values() if number}
-        for number, line in zip(self._reason, self._line, strict=True):
-            if number:
-                lines[number].append(line)
-        return dict(zip([reason for reason, number in self._reasons.items() if number], lines.values(), strict=True))
+        reasons = ((reason, of.values()) for reason, of in self._kept.items() if reason)
+        return {reason: array("I", sorted(line for lines, *_ in of for line in lines)) for reason, of in reasons}
 
     def skipped_errors(self) -> dict[str, Errors]:
         """Return the errors of rows that do not count though they are predicted and timed, by the reason."""
-        pairs = zip(self._reason, self._error, strict=True)
-        found = gathered((number, error) for number, error in pairs if number and not math.isnan(error))
-        return {reason: summarise(found[number]) for reason, number in self._reasons.items() if number in found}
+        known = ((reason, _known(errors for _, errors, _ in of.values())) for reason, of in self._kept.items())
+        return {reason: summarise(errors) for reason, errors in known if reason and errors}
 
     def beside_published(self) -> list[tuple[str, Errors, Errors]]:
         """Return (name, its errors, ours) of each published predictor, over the scored rows that it also predicts."""
@@ -97,39 +90,31 @@ class Scores:
 
     def whole(self) -> ScoreGroup:
         """Return the rows as one group."""
-        return self._together(self._codes)
+        return self._group({}, self._rows)
 
     def groups(self, axes: Sequence[str]) -> list[ScoreGroup]:
         """Return the groups of rows with equal labels along *axes*, sorted; rows that lack one are in no group."""
         places = [self.names.index(axis) for axis in axes]
-        along = {labels: tuple([text for at in places if (text := labels[at]) is not None]) for labels in self._codes}
-        found = self._by({labels: texts for labels, texts in along.items() if len(texts) == len(axes)})
-        return [_group(dict(zip(axes, texts, strict=True)), *found[texts]) for texts in sorted(found, key=_order)]
+        along = ((tuple([text for at in places if (text := labels[at]) is not None]), labels) for labels in self._rows)
+        found = gathered(pair for pair in along if len(pair[0]) == len(axes))
+        return [self._group(dict(zip(axes, each, strict=True)), found[each]) for each in sorted(found, key=_order)]
 
     def without(self, axes: Sequence[str]) -> tuple[list[str], ScoreGroup]:
         """Return those of *axes* for which some rows have no label, and those rows as one group."""
         places = {axis: self.names.index(axis) for axis in axes}
-        lacking = [labels for labels in self._codes if any(labels[at] is None for at in places.values())]
+        lacking = [labels for labels in self._rows if any(labels[at] is None for at in places.values())]
         missing = [axis for axis, at in places.items() if any(labels[at] is None for labels in lacking)]
-        return missing, self._together(lacking)
+        return missing, self._group({}, lacking)
 
-    def _together(self, every: Iterable[_Labels]) -> ScoreGroup:
-        return _group({}, *self._by(dict.fromkeys(every, ())).get((), (0, ((), ()))))
+    def _group(self, by: dict[str, str], every: Iterable[_Labels]) -> ScoreGroup:
+        of_all = list(every)
+        counted = [self._kept[""][labels] for labels in of_all if labels in self._kept[""]]
+        errors, baseline = (summarise(_known(kept[side] for kept in counted)) for side in (1, 2))
+        return ScoreGroup(by, sum(self._rows[labels] for labels in of_all), errors, baseline)
 
-    def _by(self, groups: Mapping[_Labels, tuple[str, ...]]) -> dict[tuple[str, ...], tuple[int, RowErrors]]:
-        numbers = {key: number for number, key in enumerate(dict.fromkeys(groups.values()))}
-        of = [numbers[groups[labels]] if labels in groups else -1 for labels in self._codes]
-        rows = [0] * len(numbers)
-        found = [(array("d"), array("d")) for _ in numbers]
-        for code, reason, *errors in zip(self._code, self._reason, self._error, self._baseline, strict=True):
-            group = of[code]
-            if group < 0:
-                continue
-            rows[group] += 1
-            for kept, error in zip(found[group], errors, strict=True):
-                if reason == 0 and not math.isnan(error):
-                    kept.append(error)
-        return {key: (rows[number], found[number]) for key, number in numbers.items()}
+
+def _known(errors: Iterable[array[float]]) -> list[float]:
+    return [error for each in errors for error in each if not math.isnan(error)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +130,6 @@ class ScoreGroup:
     def coverage(self) -> float | None:
         """Share of the rows that are scored; None for no rows."""
         return self.errors.n / self.rows if self.rows else None
-
-
-def _group(by: dict[str, str], rows: int, errors: RowErrors) -> ScoreGroup:
-    return ScoreGroup(by, rows, summarise(errors[0]), summarise(errors[1]))
 
 
 def median_of(place: str, rows: Scores) -> float | None:
