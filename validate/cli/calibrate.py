@@ -28,7 +28,7 @@ from validate.kinds.kind import MeasuredRow
 from validate.tables.cells import NotScored
 from validate.tables.csv_text import MAX_BYTES
 from validate.tables.names import DeviceNames, RowNames, part_called
-from validate.tables.statistics import by_frequency, line_ranges, skipped_table, summarise
+from validate.tables.statistics import by_frequency, gathered, line_ranges, skipped_table, summarise
 from validate.tables.table import STDIN, read_bytes, read_table, same_file, shown_as
 
 
@@ -163,21 +163,16 @@ def _rows(
         names.device(part)
     except NotScored as reason:
         raise InputError(f"--device: {reason}") from None
-    lines: dict[str, list[int]] = {}
-    place = {record.line: table.cell(record, "device") for record in table.rows}
-
-    def skip(line: int, reason: str) -> None:
-        if names.devices.part(place[line]) in (part, None):
-            lines.setdefault(reason, []).append(line)
-
-    by_part = device_rows(table, names, skip)
-    rows = countable(by_part.get(part, []), names.session, grades, skip)
-    skipped = by_frequency(lines)
+    by_part = device_rows(table, names)
+    mine, unknown = by_part.pop(part, []), by_part.pop("", [])
+    rows = countable(mine, names.session, grades)
+    lines = sorted((row.line, row.skipped) for row in (*mine, *unknown) if row.skipped)
+    skipped = by_frequency(gathered((reason, line) for line, reason in lines))
     if rows:
         return rows, skipped
     first = list(skipped.items())[:_REASONS]
     reasons = [f"{reason} (line{'s' if len(found) > 1 else ''} {line_ranges(found)})" for reason, found in first]
-    if others := sorted(set(by_part) - {part}):
+    if others := sorted(other for other, rows in by_part.items() if not all(row.skipped for row in rows)):
         reasons.append(f"other rows are of {one_line(', '.join(others), 200)}")
     text = f"no row of {part} that can be predicted and has a grade of {', '.join(sorted(grades))}"
     raise InputError(Fault(f"{text}; {'; '.join(reasons) or 'there are no rows'}", shown))

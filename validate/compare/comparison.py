@@ -18,7 +18,7 @@ from validate.compare import calibrating
 from validate.compare import classes as by_class
 from validate.compare.folder import TOPOLOGY, Drift, Folder, compare_runs, key_of, load_notes, row_name
 from validate.kinds.kind import Kind, MeasuredRow, MemoryFigure
-from validate.machine.describe.driver import BRANDS, Card, driver_part
+from validate.machine.describe.driver import Card, driver_part
 from validate.machine.describe.dumps.like import gpus_of, machines_of
 from validate.machine.measure.duration import duration_s
 from validate.machine.measure.host import slug
@@ -309,23 +309,16 @@ def part_by_facts(name: str, environment: Mapping[str, Any]) -> str:
     A part fits if its model is a word of the name, and its number of streaming multiprocessors and memory size are
     those that the device reports: an H100 with 132 multiprocessors is the SXM5, one with 114 the PCIe card.
     """
-    plain = slug(name)
-    for brand in BRANDS:
-        plain = plain.removeprefix(brand)
-    known = driver_part(Card(plain))
-    if known is not None:
+    if (known := driver_part(Card(name))) is not None:
         return known
-    words, facts = set(plain.split("-")), _gpu(environment)
+    facts, fitting = _gpu(environment), []
     count, memory = facts.get("sm_count"), facts.get("memory_bytes")
-    fitting = []
-    for candidate in part_names("gpu"):
+    for candidate in part_names("gpu") if facts else ():
         part = load_part(candidate)
-        if not isinstance(part, GpuPart) or _model(candidate) not in words or _other_count(part, count):
-            continue
-        if isinstance(memory, int) and part.memory_size and abs(part.memory_size / memory - 1) > _MEMORY_TOLERANCE:
-            continue
-        fitting.append(candidate)
-    return fitting[0] if len(fitting) == 1 and facts else ""
+        if isinstance(part, GpuPart) and _model(candidate) in slug(name).split("-") and not _other_count(part, count):
+            off = part.memory_size / memory - 1 if isinstance(memory, int) and part.memory_size else 0.0
+            fitting += [candidate] if abs(off) <= _MEMORY_TOLERANCE else []
+    return fitting[0] if len(fitting) == 1 else ""
 
 
 def _other_count(part: GpuPart, count: object) -> bool:

@@ -179,8 +179,6 @@ def _family(name: str, stages: Mapping[str, Any], rows: Mapping[str, Any], **oth
 
 FAMILIES: tuple[Family, ...] = tuple(_family(name, **written) for name, written in _WRITTEN["families"].items())
 
-Skip = Callable[[int, str], None]  # called with the line of each unused row and the reason
-
 _APART = 1.25  # chosen: times of one question that differ by more are of different work
 
 
@@ -191,29 +189,25 @@ def read_rows(files: Sequence[str], names: RowNames, kinds: Collection[str]) -> 
     return [row for row in rows if row.asked and not row.untimed]
 
 
-def device_rows(table: Table, names: RowNames, skip: Skip = lambda _line, _why: None) -> dict[str, list[MeasuredRow]]:
-    """Return the rows of operators of *table* by the device's part, in the order of the table."""
+def device_rows(table: Table, names: RowNames) -> dict[str, list[MeasuredRow]]:
+    """Return the rows of operators of *table* by the device's part, "" for none, in the order of the table."""
     found: dict[str, list[MeasuredRow]] = {}
     for row in every_row(table, OPERATORS, names):
         try:
-            if row.asked is None:
-                raise NotScored(row.skipped)
             names.device(row.place)
         except NotScored as reason:
-            skip(row.line, str(reason))
-            continue
-        part = names.devices.part(row.place)
-        assert part is not None
-        found.setdefault(part, []).append(row)
+            row.skipped = row.skipped or str(reason)
+        found.setdefault(names.devices.part(row.place) or "", []).append(row)
     return found
 
 
-def countable(
-    rows: Sequence[MeasuredRow], session: Session, trust: Collection[str], skip: Skip = lambda _line, _why: None
-) -> list[MeasuredRow]:
-    """Return *rows* of *trust* with a prediction and a plausible time, but for attention of serving frameworks."""
+def countable(rows: Sequence[MeasuredRow], session: Session, trust: Collection[str]) -> list[MeasuredRow]:
+    """Return *rows* of *trust* with a prediction and a plausible time, but for attention of serving frameworks.
+
+    The others say why in ``skipped``.
+    """
     found = []
-    for row in rows:
+    for row in (row for row in rows if not row.skipped):
         try:
             if row.untimed:
                 raise NotScored(row.untimed)
@@ -222,10 +216,9 @@ def countable(
                 raise NotScored(f"trust {one_line(row.grade, 20)}")
             if row.op == "attention" and replays(row.cells.get("software", "")):
                 raise NotScored("attention of a framework for serving: what it runs along is not part of the device")
+            found.append(row)
         except NotScored as reason:
-            skip(row.line, str(reason))
-            continue
-        found.append(row)
+            row.skipped = str(reason)
     return found
 
 

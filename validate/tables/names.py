@@ -1,7 +1,6 @@
 """The machines and devices that tables name (:class:`RowNames`): built in, an alias, or what the user assigns."""
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
@@ -144,13 +143,7 @@ def part_called(device: str, names: Mapping[str, str] | None = None) -> str:
     return names[device]
 
 
-@dataclass(frozen=True, slots=True)
-class _Named:
-    """A part by name, the number of sockets (for a CPU), and the topology that describes it (None: built in)."""
-
-    part: str
-    sockets: int = 1
-    topology: str | None = None
+_Named = tuple[str, str]  # the machine, a topology or a part with its sockets, and the part there
 
 
 class DeviceNames:
@@ -165,16 +158,12 @@ class DeviceNames:
         self._all: _Named | None = None
         self.named: dict[str, _Named] = {}
         self._own: dict[str, GpuPart | CpuPart] = {}
-        self._known = {name: _Named(part) for name, part in device_names().items()}
-        devices = load_topology(topology).devices if topology is not None else ()
-        first = [device for device in devices if device.node == 0 and device.part_name]
-        sockets = Counter(device.part_name for device in first)  # of a CPU, as many as the first machine has of it
-        for device in first:
+        self._known = {name: (part, part) for name, part in device_names().items()}
+        for device in load_topology(topology).devices if topology is not None else ():
             part, name = device.part, device.part_name
-            if isinstance(part, GpuPart | CpuPart) and name not in self._own:
+            if device.node == 0 and name and isinstance(part, GpuPart | CpuPart) and name not in self._own:
                 self._own[name] = part
-                entry = _Named(name, sockets[name] if isinstance(part, CpuPart) else 1, topology)
-                self._known.update(dict.fromkeys((*part.aliases, name), entry))
+                self._known.update(dict.fromkeys((*part.aliases, name), (topology or name, name)))
         for text in named:
             self._add(text)
 
@@ -186,25 +175,23 @@ class DeviceNames:
     @property
     def names(self) -> dict[str, str]:
         """The name of the part for every name and alias, built in or of the topology."""
-        return {name: entry.part for name, entry in self._known.items()}
+        return {name: part for name, (_, part) in self._known.items()}
 
     def part(self, name: str) -> str | None:
         """Return the part of the table's device *name*, None where there is none."""
         found = self._of(name)
-        return found.part if found is not None else None
+        return found[1] if found is not None else None
 
     def where(self, name: str) -> tuple[Where, str]:
         """Return the machine of the table's device *name*, and the device there; raises NotScored if unknown."""
         found = self._of(name)
         if found is None:
             raise _unknown("part of device", name, (*self.named, *self._known), "--device NAME=PART")
-        sockets = f"{found.sockets} x {found.part}" if found.sockets > 1 else found.part
-        return Where(found.topology if found.topology is not None else sockets), found.part
+        return Where(found[0]), found[1]
 
     def described(self, name: str) -> GpuPart | CpuPart:
         """Return the description of the table's device *name*; raises NotScored where it is not known."""
-        self.where(name)
-        part = self.part(name) or ""
+        part = self.where(name)[1]
         found = self._own.get(part) or load_part(part)
         assert isinstance(found, GpuPart | CpuPart)
         return found
@@ -221,9 +208,9 @@ class DeviceNames:
         part_called(part, self.names)
         found = self._known[part]
         if several:
-            if not isinstance(self._own.get(found.part) or load_part(found.part), CpuPart):
+            if not isinstance(self._own.get(found[1]) or load_part(found[1]), CpuPart):
                 raise InputError(f"--device: '{one_line(text, 60)}': several of a part are sockets of a CPU")
-            found = _Named(found.part, int(several[1]))
+            found = (f"{several[1]} x {found[1]}" if several[1] != "1" else found[1], found[1])
         if not equals:
             if self._all is not None:
                 raise InputError("--device: a part for all rows is given twice")
