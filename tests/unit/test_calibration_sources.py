@@ -16,7 +16,7 @@ from simulator.console.run import run_app
 from simulator.workload.operators import Attention, Conv2d, MatMul
 from tests.published_wheels import DATA, products
 from validate.cli import app
-from validate.importing.kineto_operators import traced_rows
+from validate.importing.other_operators import traced_rows
 from validate.kinds import OPERATORS
 from validate.kinds.operators import read_operator
 from validate.tables.names import RowNames

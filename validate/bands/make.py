@@ -1,6 +1,5 @@
 """Make the classes of ``bands.json`` from measured rows (:func:`make_evidence`), and judge them (:func:`coverage`).
 
-The width of a class follows from its rows and those of the wider classes behind it (:mod:`validate.bands.material`).
 Places, sources and generations are left out in turn, to find how much wider bands must be to hold 80 % of the rows of
 an unseen place, of one that others measured, and of a device outside all generations.
 """

@@ -1,9 +1,7 @@
 """Measured rows as errors of classes (:class:`BandRow`), and as they would be for a new source (:class:`RowMixture`).
 
-Rows of one source on one place form a unit, which weighs the square root of its number of rows, and a source's units
-together that of theirs: machines that one publisher timed are not independent.  A class of K sources (Kish's effective
-number) gets 1 / (K + 1) of its weight from the wider class behind it, as the next source may differ from all;
-hierarchical conformal prediction (Lee, Barber, Willett, 2023) places this mass at infinity.
+Rows of one source on one place form a unit.  How units and sources weigh, and what a wider class adds:
+docs/decisions/bands.md.
 """
 
 import math

@@ -22,7 +22,7 @@ from validate.constants.calibrate import CalibrationFactors, calibration_yaml, f
 from validate.constants.families import calibrating_rows, countable, device_rows
 from validate.importing.formats import OPERATORS as OPERATOR_COLUMNS
 from validate.importing.formats import csv_of
-from validate.importing.kineto_operators import traced_rows
+from validate.importing.other_operators import traced_rows
 from validate.kinds import OPERATORS
 from validate.kinds.kind import MeasuredRow
 from validate.tables.cells import NotScored

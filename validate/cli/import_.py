@@ -13,7 +13,7 @@ from validate.cli.command import Quiet, Text, command, positional, value
 from validate.cli.words import print_remarks
 from validate.importing import formats
 from validate.importing.formats import Source, SourceTable
-from validate.importing.machine_files import primus_rows, simumax_rows
+from validate.importing.other_operators import primus_rows, simumax_rows
 from validate.tables.statistics import SampledShapes
 
 FORMATS = ("aiconfigurator", "simumax", "primus")

@@ -41,9 +41,8 @@ def clock_factors(folder: Folder, session: Session, where: Where, part: str) -> 
 
     Its rows are seconds of a call in a long run (``time_s``) and after rest (``burst_s``), whose ratio is ``burst``;
     ``side`` is that of a product, ``repeats`` the streams in turn with each.  ``power`` makes the model's product take
-    as long as the measured one; where none makes it as fast, the least that suffices counts, if more than the model's.
-    ``stream`` is w in p' = p - (1 - w) s: a product of p alone takes p' in turn with streams of s seconds
-    (:mod:`simulator.step.issue`).
+    as long as the measured one (docs/calibration.md).  ``stream`` is w in p' = p - (1 - w) s: a product of p alone
+    takes p' in turn with streams of s seconds (:mod:`simulator.step.issue`).
     """
     works: dict[str, tuple[float, float, int, int, str]] = {}
     for cell, time_s in folder.known_times(CLOCKS):

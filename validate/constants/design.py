@@ -3,9 +3,8 @@
 The choice is from the operators of networks, with what each weighs in their steps (:func:`candidates_of`).  Errors of
 kernels of one variety have a common part and a part with the correlation exp(-d / near), as in calibration
 (:mod:`simulator.devices.neighbours`).  Each measurement is taken where it reduces most the variance of the times of
-steps, and of other weighted targets, given those before it (Cohn, Ghahramani and Jordan, *Active learning with
-statistical models*, 1996, section 4).  All mechanisms are equally unknown, as tables that others measured know little
-of some (docs/decisions/first-gpu.md).  No measured time is read.
+steps, and of other weighted targets, given those before it (docs/decisions/calibration.md).  All mechanisms are equally
+unknown, as tables that others measured know little of some.  No measured time is read.
 """
 
 import heapq

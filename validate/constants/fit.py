@@ -3,7 +3,7 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -98,7 +98,7 @@ def fit_family(
         chosen = _chosen(stage, mine, session, values, share)
         if not chosen:
             continue
-        log_errors, kinds = _log_errors(stage, chosen, session, values), [row.op for row in chosen]
+        log_errors, kinds = partial(_log_errors, stage, chosen, session, dict(values)), [row.op for row in chosen]
         found = least_errors(stage.free, log_errors, kinds, _weights(family, chosen), max_evaluations=max_evaluations)
         values |= _tied(stage, {name: float(f"{value:.3g}") for name, value in found.values.items()})
         spread |= found.spread
@@ -124,7 +124,7 @@ def linearised_rows(
     mine = _chosen(stage, [row for row in rows_of(family, rows) if counts(family, row)], session, {}, share)
     known = {name: at[name] if at else in_use(name) for name in stage.free}
     start = {name: min(max(known[name], prior.low), prior.high) for name, prior in stage.free.items()}
-    return draw_lines(mine, start, _log_errors(stage, mine, session, {}))
+    return draw_lines(mine, start, partial(_log_errors, stage, mine, session, {}))
 
 
 def fit_to_lines(family: Family, lines: Lines, without: Collection[Group] = ()) -> FittedFamily:
@@ -182,13 +182,14 @@ def _weights(family: Family, rows: Sequence[MeasuredRow]) -> list[float]:
 
 
 def _log_errors(
-    stage: FitStage, rows: Sequence[MeasuredRow], session: Session, known: Mapping[str, float]
-) -> Callable[[Mapping[str, float]], list[float]]:
-    def log_errors(values: Mapping[str, float]) -> list[float]:
-        trial = session.calibrated({}, Constants({**known, **_tied(stage, values)}))
-        return [math.log(row.asks.time_s(trial) / row.time_s) for row in rows]
-
-    return log_errors
+    stage: FitStage,
+    rows: Sequence[MeasuredRow],
+    session: Session,
+    known: Mapping[str, float],
+    free: Mapping[str, float],
+) -> list[float]:
+    trial = session.calibrated({}, Constants({**known, **_tied(stage, free)}))
+    return [math.log(row.asks.time_s(trial) / row.time_s) for row in rows]
 
 
 def _tied(stage: FitStage, values: Mapping[str, float]) -> dict[str, float]:

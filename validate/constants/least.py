@@ -1,8 +1,7 @@
 """Least-squares fit of constants, used for calibrations of devices and for the shared constants.
 
-It minimises log(predicted / measured) in two passes, with a prior for every constant.  The first uses a soft L1 loss.
-The second weighs the rows of each kind by the scatter that the first left, so that poor models do not distort good
-ones, and assumes Student's distribution with two degrees of freedom, so that outliers have little influence.
+It minimises log(predicted / measured) in two passes, with a prior for every constant: by a soft L1 loss, then with the
+rows of each kind weighed by the scatter that the first left, and Student's distribution (docs/constants.md).
 """
 
 import math
@@ -13,13 +12,6 @@ from simulator.errors import MissingDependency
 from simulator.records import dataclass
 from validate.kinds.kind import MeasuredRow
 from validate.tables.statistics import percentile
-
-Loss = Callable[[Any, Any, int], Any]
-"""Returns the loss of each squared residual and its first two derivatives, as an array of shape (3, n).
-
-Its arguments are the module NumPy, the n squared residuals, and the number of those that belong to rows; the rest
-belong to priors.
-"""
 
 # Prior scatter of the rows of a kind (standard deviation of the logarithm), its weight in rows, and the least scatter.
 _SCATTER, _OPINION_ROWS, _LEAST_SCATTER = 0.15, 3.0, 0.02
@@ -79,7 +71,7 @@ def least_errors(
     def errors(x: Any) -> Any:
         return np.array(log_errors(constants(x)))
 
-    def fitted(start: Any, scatter: Any, loss: Loss) -> Any:
+    def fitted(start: Any, scatter: Any, loss: Callable[[Any, Any, int], Any]) -> Any:
         return least_squares(
             lambda x: np.concatenate([errors(x) * often / scatter, x / sigma]),
             start,

@@ -1,13 +1,8 @@
 """NVIDIA's package aiconfigurator as rows of our tables: matrix products, causal attention, collectives.
 
 Its wheel holds CSV files ``aiconfigurator/systems/data/<device>/<framework>/<version>/<what>_perf.txt``, in ms, whose
-columns differ between versions; for collectives the framework is ``nccl``.  ``collect_gemm.py`` replays a graph of six
-operators, each with its own weight: a row is warm if all fit in the last-level cache.  SGLang's 16-bit rows are fp16 if
-they say so; vLLM's and TensorRT-LLM's are bf16 whatever they say.  Rows in fp8 and other quantised formats include
-quantising the input and are left out.  ``collect_attn.py`` replays one call over whole sequences (prefill), in bf16,
-warm if it fits; it also writes a paged cache, and TensorRT-LLM's rotates queries and keys.  Attention with keys in fp8,
-in a window, or of one query (decode) is left out.  ``collect_nccl.py`` runs nccl-tests (``-t n``, so ``-g 1``), out of
-place; ``message_size`` is in elements of 2 bytes (half) or 1 byte (int8).
+columns differ between versions; for collectives the framework is ``nccl``.  How its collectors measure, and what is
+left out: docs/published.md and the README of validate/measurements/published-nvidia.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Reading traces of PyTorch's profiler (Kineto's Chrome traces) and of ``simulate --trace``, which has the same format.
 
-Traces are read event by event in bounded memory, plain or gzipped.  The kernels of the busiest device are kept or, if
-there are none, the CPU's operators with their self times.  Fields and categories are those of pytorch/kineto
-``libkineto/src/output_json.cpp`` (``ts`` and ``dur`` in microseconds), and those of traces before 2022, which have
-``Kernel`` for ``kernel`` and ``Operator`` for ``cpu_op`` (torch-tb-profiler 0.4.3, ``profiler/trace.py``).
+Traces are read event by event in bounded memory.  The kernels of the busiest device are kept or, if there are none, the
+CPU's operators with their self times.  Fields and categories are those of pytorch/kineto
+``libkineto/src/output_json.cpp`` (``ts`` and ``dur`` in microseconds), and those of traces before 2022
+(torch-tb-profiler 0.4.3, ``profiler/trace.py``).
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """How measurements were timed: the overheads that their clocks include, which training does not pay, and more.
 
-In inference frameworks, attention also writes a paged cache: SGLang and, up to 0.16, vLLM by a kernel before it; vLLM
-since 0.17 by a separate operation, so that the number of key-value heads does not change the time.  TensorRT-LLM also
-rotates queries and keys.  aiconfigurator's collectors replay a graph of one such call.
+Attention of frameworks for serving includes copies and a paged cache (docs/decisions/device-costs.md).
 """
 
 import math

@@ -1,8 +1,7 @@
 """CSV with positions: the records of a file as text, with the line on which each starts.
 
 The format is RFC 4180 with commas; lines end in LF or CRLF (in CR where the file has no LF); a UTF-8 byte order mark
-and empty lines are skipped.  Only the text is kept, with each record's start and line, and records are split on
-access.  The standard library's reader does not report the column of an error.
+and empty lines are skipped.  The standard library's reader does not report the column of an error.
 """
 
 from __future__ import annotations
