@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any
 
 from simulator.errors import Fault, InputError, one_line
-from simulator.package_data import own_data
+from simulator.package_data import own_data, own_patterns
 from simulator.records import dataclass
 from simulator.user_files import open_user_file
 from simulator.workload.operators import CLASSES as KERNELS
@@ -34,7 +34,7 @@ _LONGEST_NAME = 10_000
 _LONGEST_US, _LATEST_US = 1e12, 1e18  # 12 days; since 1970, times are some 2e15
 _KNOWN: Mapping[str, Any] = own_data("validate.importing", "kernel_classes.yaml")
 _ON_DEVICE, _OPERATORS, _LAUNCHES = (tuple(_KNOWN[which]) for which in ("on device", "on host", "launches"))
-_PATTERNS = {name: re.compile(pattern) for name, pattern in _KNOWN["patterns"].items()}
+_PATTERNS = own_patterns("validate.importing", "kernel_classes.yaml", "patterns")
 _GZIP = b"\x1f\x8b"
 
 

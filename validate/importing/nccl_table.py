@@ -12,7 +12,7 @@ from itertools import dropwhile, pairwise, takewhile
 from typing import Any, NamedTuple
 
 from simulator.errors import Fault, InputError, one_line
-from simulator.package_data import own_data
+from simulator.package_data import own_data, own_patterns
 from simulator.questions.collective import DTYPES, REDUCTIONS, Dtype, Reduction
 from simulator.records import dataclass, field
 from simulator.workload.precision import precision_named
@@ -64,9 +64,7 @@ def _span(text: str) -> tuple[float, float] | None:
 
 
 LOGS: Mapping[str, Any] = own_data("validate.importing", "formats.yaml")
-PATTERNS, _TRANSPORTS = (
-    {name: re.compile(pattern) for name, pattern in LOGS[which].items()} for which in ("nccl", "transports")
-)
+PATTERNS, _TRANSPORTS = (own_patterns("validate.importing", "formats.yaml", which) for which in ("nccl", "transports"))
 MOST_ROWS = 100_000
 MOST_BYTES = 1 << 50
 _HEADER = ("Avg bus bandwidth", "out-of-place", "#wrong", "algbw")

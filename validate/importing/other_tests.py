@@ -1,16 +1,16 @@
 """Reading tests besides nccl-tests: OSU's collectives, perftest's ``ib_write_bw`` etc. of a link, ``nvbandwidth``."""
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
 from simulator.errors import Fault, InputError
+from simulator.package_data import own_patterns
 from simulator.workload import Collective
 from validate.importing.nccl_table import LOGS, MOST_BYTES, MOST_ROWS, settings_in
 from validate.importing.nccl_tests import NcclLog, Point
 
-_OSU, _LINKS = ({name: re.compile(pattern) for name, pattern in LOGS[which].items()} for which in ("osu", "links"))
+_OSU, _LINKS = (own_patterns("validate.importing", "formats.yaml", which) for which in ("osu", "links"))
 _COLLECTIVES: Mapping[str, Collective] = LOGS["osu collectives"]
 _OF_ONE_RANK = ("all-gather", "all-to-all")
 _MOST_BEFORE = 20_000  # characters before the table in which its launch line is looked for

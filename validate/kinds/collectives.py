@@ -11,7 +11,7 @@ from simulator.questions.collective import ALGORITHMS, DTYPES, SENDING, Algorith
 from simulator.questions.nccl import Feature
 from simulator.questions.where import Software
 from simulator.workload import Collective
-from validate.kinds.kind import Cell, RowQuestion, kind_of
+from validate.kinds.kind import CELLS, Cell, RowQuestion, kind_of
 from validate.tables.cells import NotScored, decade_of, nccl_of, number, whole_cell, whole_or_none
 from validate.tables.names import RowNames
 
@@ -19,13 +19,6 @@ LARGE_BYTES = 1 << 20
 MAX_RANKS = 4096
 _MAX_BYTES = 1e15
 _COLLECTIVES: Mapping[str, tuple[str, Collective]] = own_data("validate.kinds", "words.yaml")["collectives"]
-_INDICES = re.compile(r"\d{1,5}(?:-\d{1,5})?(?:[,;]\s*\d{1,5}(?:-\d{1,5})?)*", re.ASCII)
-_PAIRS = re.compile(r"pairs\s+(\d{1,5}>\d{1,5}(?:\s*;\s*\d{1,5}>\d{1,5})*)", re.ASCII)
-_ALGORITHM = re.compile(r"(?:nccl_algo\s*=\s*)?(ring|tree|nvls[ _-]?tree|nvls|pat)\b(?:\s*\(.*\))?", re.ASCII)
-_ONE_EACH = re.compile(r"\b(?:xla|torch|pytorch|mpi|openmpi|horovod|jax)\b", re.IGNORECASE | re.ASCII)
-# NVIDIA/nccl@5067397c src/include/device.h (ncclNvlsSupported): NVLS does not reduce 8-bit types.
-_SMALL_TYPES = re.compile(r"u?int8|i8|u8|fp8|float8|bool", re.IGNORECASE)
-_TESTS_GPUS = re.compile(r"nccl-tests.*\s-g\s*([1-9]\d{0,3})\b", re.IGNORECASE | re.ASCII)
 
 
 def read_collective(cell: Cell, names: RowNames) -> RowQuestion:
@@ -68,8 +61,9 @@ def read_collective(cell: Cell, names: RowNames) -> RowQuestion:
         needs.append("send-recv")
     chosen, software, dtype = strategy or names.strategy, cell("software"), cell("dtype")
     is_nccl, gpus_per_process = chosen == "nccl", 1
-    if is_nccl and n_nodes == 1 and not _ONE_EACH.search(software):  # a host thread launches for nccl-tests' -g, or all
-        said = _TESTS_GPUS.search(software)
+    # A host thread launches for nccl-tests' -g, or all.
+    if is_nccl and n_nodes == 1 and not CELLS["a process each"].search(software):
+        said = CELLS["tests of -g"].search(software)
         gpus_per_process = min(int(said[1]), group_size) if said else group_size
     question = CollectiveQuestion(
         where=where,
@@ -82,7 +76,7 @@ def read_collective(cell: Cell, names: RowNames) -> RowQuestion:
         gpus_per_process=gpus_per_process,
         algorithm=algorithm if is_nccl and collective not in SENDING else None,
         # fp32 stands for all that a switch can reduce
-        dtype=next((each for each in DTYPES if each == dtype), "fp8") if _SMALL_TYPES.match(dtype) else "fp32",
+        dtype=next((each for each in DTYPES if each == dtype), "fp8") if CELLS["small types"].match(dtype) else "fp32",
         software=Software(nccl=nccl_of(f"{software} {cell('measured')}", names.capability(where), *needs)),
     )
     return RowQuestion(question)
@@ -103,14 +97,14 @@ def _gpu_set(
 ) -> tuple[tuple[int, ...] | None, tuple[tuple[int, int], ...]]:
     if not text:
         return None, ()
-    if match := _PAIRS.fullmatch(text):
+    if match := CELLS["pairs"].fullmatch(text):
         if collective != "send-recv":
             raise NotScored("gpu_set names pairs, which belong to a sendrecv")
         pairs = tuple((int(a), int(b)) for a, b in (pair.split(">") for pair in match[1].split(";")))
         if any(a == b or max(a, b) >= group_size for a, b in pairs):
             raise NotScored("gpu_set names pairs that are no two ranks of the group")
         return None, pairs
-    if not _INDICES.fullmatch(text):
+    if not CELLS["indices"].fullmatch(text):
         raise NotScored(f"gpu_set '{one_line(text, 40)}' is neither a list such as 0-3 or 0,2 nor pairs 0>1;2>3")
     gpus: list[int] = []
     for low, _, high in (piece.partition("-") for piece in re.split(r"[,;]\s*", text)):
@@ -126,7 +120,7 @@ def forced_algorithm(text: str) -> tuple[Algorithm | None, str | None]:
     """Return the NCCL algorithm or, failing that, the simulator strategy that *text* names; raises NotScored."""
     if not text:
         return None, None
-    if match := _ALGORITHM.fullmatch(text.lower()):
+    if match := CELLS["algorithm"].fullmatch(text.lower()):
         named = re.sub(r"nvls[ _-]?tree", "nvls_tree", match[1])
         return next(algorithm for algorithm in ALGORITHMS if algorithm == named), None
     if not is_strategy(text):

@@ -5,7 +5,6 @@ device twice.  Of memory (``validate run``, BabelStream, gpu-benches) it counts 
 BabelStream's size is that of one array, otherwise it is the size of all.
 """
 
-import re
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
@@ -16,7 +15,7 @@ from simulator.package_data import own_data
 from simulator.questions import single
 from simulator.topology.parts import CpuPart
 from simulator.workload.operators import Reduction
-from validate.kinds.kind import Cell, RowQuestion, Timed, kind_of
+from validate.kinds.kind import CELLS, Cell, RowQuestion, Timed, kind_of
 from validate.tables.cells import NotScored, decade_of, measured_s, number, size_bytes, threads_of, whole_cell
 from validate.tables.names import RowNames
 
@@ -67,12 +66,6 @@ def _beside_work(cell: Cell, names: RowNames, copy: single.CopyQuestion) -> RowQ
 
 
 _KINDS: Mapping[str, tuple[single.CopyKind, bool]] = own_data("validate.kinds", "words.yaml")["copies"]
-_DEVICE = re.compile(r"(?:cuda:|gpu)?(\d{1,4})", re.IGNORECASE | re.ASCII)
-_BETWEEN = re.compile(r"gpu(\d{1,3})_(?:to|and)_gpu(\d{1,3})(?:_|$)", re.ASCII)
-_THREADS = re.compile(r"([1-9]\d{0,3}) threads?", re.ASCII)
-_COUNTS_TWICE = re.compile(r"bandwidthTest|p2pBandwidthLatencyTest", re.ASCII)
-_STAGED = re.compile(r"p2p disabled|through host memory", re.IGNORECASE | re.ASCII)
-_WAITED = re.compile(r"rocm_bandwidth_test", re.ASCII)
 
 
 def _question(cell: Cell, names: RowNames) -> single.CopyQuestion:
@@ -87,7 +80,7 @@ def _question(cell: Cell, names: RowNames) -> single.CopyQuestion:
         kind = "p2p"
     if cell("engine").lower() == "sm" and (kind == "d2h" or (kind == "h2d" and both)):
         raise NotScored("a kernel that writes to host memory")
-    said = _THREADS.search(note)
+    said = CELLS["threads"].search(note)
     return single.CopyQuestion(
         where=names.machines.where(cell("machine"), 1),
         kind=kind,
@@ -96,8 +89,8 @@ def _question(cell: Cell, names: RowNames) -> single.CopyQuestion:
         size_bytes=size_bytes(cell),
         both_ways=both,
         pinned=cell("pinned") != "0",
-        staged=kind == "p2p" and _STAGED.search(note) is not None,
-        waited=_WAITED.search(software) is not None,
+        staged=kind == "p2p" and CELLS["staged"].search(note) is not None,
+        waited=CELLS["waited"].search(software) is not None,
         threads=int(said[1]) if said and kind == "h2h" else None,
     )
 
@@ -113,13 +106,13 @@ def _measured_s(cell: Cell, names: RowNames) -> float:
     if not cell("bytes") and not cell("gbps"):
         raise NotScored("a latency, and no size")
     question = _question(cell, names)
-    twice = question.kind == "d2d" and _COUNTS_TWICE.search(f"{cell('software')} {cell('note')}")
+    twice = question.kind == "d2d" and CELLS["counts twice"].search(f"{cell('software')} {cell('note')}")
     return measured_s(cell, question.size_bytes * (2 if question.both_ways or twice else 1))
 
 
 def _ends(cell: Cell, kind: single.CopyKind, kind_text: str, note: str) -> tuple[int, int]:
     """Return the source and destination GPU of a copy; the host's end gets the number of the other end."""
-    named = _BETWEEN.search(note)
+    named = CELLS["between"].search(note)
     if named and not cell("src") and not cell("dst"):
         return int(named[1]), int(named[2])
     found = []
@@ -127,7 +120,7 @@ def _ends(cell: Cell, kind: single.CopyKind, kind_text: str, note: str) -> tuple
         text = cell(column)
         if text.lower() in ("", "host", "cpu"):
             continue
-        number = _DEVICE.fullmatch(text)
+        number = CELLS["device"].fullmatch(text)
         if number is None:
             raise NotScored(f"{column} '{one_line(text, 20)}' is neither host nor a GPU such as cuda:0")
         found.append(int(number[1]))
@@ -176,9 +169,6 @@ STORAGE = kind_of(
 
 _ARRAYS: Mapping[str, tuple[int, int]] = own_data("validate.kinds", "words.yaml")["arrays"]
 _ELEMENT = {"fp32": 4, "fp64": 8, "double": 8, "float": 4, "": 8}
-_GATHER = re.compile(r"gather rows of (\d{1,6}) B", re.ASCII)
-_OCCUPANCY = re.compile(r"occupancy (\d{1,3}(?:\.\d+)?) ?%", re.ASCII)
-_VARIANT = re.compile(r"variant (\d{1,3}) of (\d{1,3})", re.ASCII)  # each has blocks twice as large as the one before
 _LARGEST_BLOCK = 1024
 _FULL = 95.0  # percent occupancy; below it bandwidth stays unused
 _GATHERED, _CPU_GATHERED = 64 << 20, 8 << 20  # bytes that validate run gathers at once
@@ -195,7 +185,7 @@ def _access(cell: Cell, names: RowNames) -> single.AccessQuestion:
         return ask(kind="chase", size_bytes=size, threads=1 if on_cpu else None)
     if dtype not in _ELEMENT:
         raise NotScored(f"no such dtype: {one_line(dtype, 20)}")
-    occupancy, variant = _OCCUPANCY.search(cell("note")), _VARIANT.search(cell("note"))
+    occupancy, variant = CELLS["occupancy"].search(cell("note")), CELLS["variant"].search(cell("note"))
     few = occupancy is not None and float(occupancy[1]) < _FULL
     threads = threads_of(cell) if on_cpu and occupancy is None else None
     block_threads = 0
@@ -203,7 +193,7 @@ def _access(cell: Cell, names: RowNames) -> single.AccessQuestion:
         block_threads = _LARGEST_BLOCK >> (int(variant[2]) - 1 - int(variant[1]))
         if "gsync" in kernel:
             raise NotScored("how many small blocks stay is not said")
-    if gather := _GATHER.search(kernel):
+    if gather := CELLS["gather"].search(kernel):
         row_bytes = int(gather[1])
         if row_bytes < _FLOAT_BYTES or row_bytes > size:
             raise NotScored("rows that are no part of their table")

@@ -11,7 +11,7 @@ from simulator.api import Session
 from simulator.api.session import Question
 from simulator.bands.composition import Band
 from simulator.errors import InputError, nearest, one_line
-from simulator.package_data import own_data
+from simulator.package_data import own_data, own_patterns
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, field, replace
 from simulator.results.confidence import confidence_of
@@ -27,6 +27,8 @@ MEMORY_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "reserved": ("max_reserved_bytes",),
     "process": ("smi_bytes",),
 }  # columns by figure; of several the first with a value counts
+
+CELLS = own_patterns("validate.kinds", "words.yaml", "cells")  # what cells say
 
 ALL_COLUMNS = tuple(column for columns in MEMORY_COLUMNS.values() for column in columns)
 

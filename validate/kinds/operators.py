@@ -1,7 +1,6 @@
 """Tables of measured operators (``ops.csv``, docs/scoring.md) and of launches: a question is by shape, not by time."""
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, cast, get_args
@@ -17,12 +16,11 @@ from simulator.workload import operators as ops
 from simulator.workload.kernels import PassForm, Streaming
 from simulator.workload.precision import ELEMENT_BYTES, PRECISIONS, Precision
 from validate.kinds import timing as clocks
-from validate.kinds.kind import Cell, RowQuestion, Timed, kind_of
+from validate.kinds.kind import CELLS, Cell, RowQuestion, Timed, kind_of
 from validate.tables.cells import NotScored, measured_s, number, threads_of, whole_cell
 from validate.tables.names import RowNames
 
 _MAX_SIZE = 1e10
-_THREADS = re.compile(r"cpu threads=([1-9][0-9]{0,3})", re.IGNORECASE | re.ASCII)
 _PHASES = ("fwd", "bwd_data", "bwd_weight", "bwd")
 _WORDS = {"cache": ("warm", "cold"), "order": ("row", "column"), "clock": ("events", "host")}
 _VARIANTS: Mapping[str, Sequence[str]] = own_data("validate.kinds", "words.yaml")["variants"]
@@ -53,7 +51,7 @@ def read_operator(cell: Cell, names: RowNames) -> RowQuestion:
     part = names.devices.described(cell("device"))
     on_cpu, alone = isinstance(part, CpuPart), cell("includes_dispatch") == "1"
     issued = "" if alone else cell("issue")
-    said = _THREADS.fullmatch(cell("schedule"))
+    said = CELLS["cpu threads"].fullmatch(cell("schedule"))
     question = OperatorQuestion(
         where=where,
         operator=operator,
@@ -256,9 +254,6 @@ _OPTIMISED = 64  # parameters of the measured optimisers
 _FLOOR = ops.Elementwise("mul_scalar", (64 << 10) // 16)  # fp64, 64 KiB read and written
 _CAPTURED = ops.Elementwise("relu", 64)
 _CASTS = (ops.Elementwise("cast", 16 * 16), ops.Elementwise("cast", 16))  # under autocast: of the weight and the bias
-_LAYER = re.compile(r"host time of ([\w ]+), forward(, recorded| and backward)")
-_GRAPH = re.compile(r"(host time|time) of a graph of (\d{1,6}) kernels?", re.ASCII)
-_LEAST = re.compile(r"min measured (\w+) latency \(cudaEvent around one PyTorch op\)")
 _Said = dict[str, Any]  # fields of the question
 
 
@@ -267,7 +262,7 @@ def read_launch_row(cell: Cell, names: RowNames) -> RowQuestion:
     said, way = _said(cell)
     where, device = names.devices.where(cell("device"))
     question = LaunchQuestion(where=where, device=device, **said)
-    layer = _LAYER.match(cell("metric"))
+    layer = CELLS["layer"].match(cell("metric"))
     casts = _CASTS if layer and layer[1].endswith(" under autocast to bf16") else ()
     besides = tuple(replace(question, operator=cast, parameters=0) for cast in casts)
     on_gpu = not isinstance(names.devices.described(cell("device")), CpuPart)
@@ -279,7 +274,7 @@ def read_launch_row(cell: Cell, names: RowNames) -> RowQuestion:
 def _said(cell: Cell) -> tuple[_Said, str]:
     """Return a row's fields and way of launching ("alone": by itself, on GPUs between two events); raises NotScored."""
     metric, mode = cell("metric"), cell("mode")
-    layer, least = _LAYER.match(metric), _LEAST.match(metric)
+    layer, least = CELLS["layer"].match(metric), CELLS["least latency"].match(metric)
     for found, table in ((layer, _LAYERS), (least, _ALONE)):
         if found and found[1] not in table:
             raise NotScored(f"no model of {one_line(found[0], 50)}")
@@ -288,7 +283,7 @@ def _said(cell: Cell) -> tuple[_Said, str]:
         if "backward" not in layer[2]:
             return said, "host"
         return {**said, "phases": ("fwd", "bwd"), "parameters": _PARAMETERS.get(layer[1], 0)}, "both"
-    if graph := _GRAPH.match(metric):
+    if graph := CELLS["graph"].match(metric):
         way = "host" if graph[1] == "host time" else "alone" if "alone" in mode else "graph"
         return {"operator": _CAPTURED, "kernels": int(graph[2]), "timed": _TIMED[way]}, way
     if metric.startswith("per-kernel time floor, 64 KiB SCALE kernel"):

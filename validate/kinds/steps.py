@@ -11,6 +11,7 @@ from functools import lru_cache, partial
 from typing import Any, get_args
 
 from simulator.errors import InputError, nearest, one_line
+from simulator.package_data import own_data
 from simulator.questions import options as known
 from simulator.questions.layout import REPLICAS, SCHEDULES, Layout, Schedule
 from simulator.questions.single import LaunchQuestion
@@ -23,7 +24,7 @@ from simulator.workload.variants import LORA_LAYERS, LORA_WEIGHTS, LOSS_WAYS
 from simulator.workload.zoo import ZooEntry
 from simulator.workload.zoo.registry import build_network, find_entry, why_not_built
 from validate.kinds.collectives import forced_algorithm
-from validate.kinds.kind import ALL_COLUMNS, Cell, RowQuestion, Timed, kind_of
+from validate.kinds.kind import ALL_COLUMNS, CELLS, Cell, RowQuestion, Timed, kind_of
 from validate.kinds.timing import attention_library, from_start_s, read_back_s
 from validate.tables.cells import NotScored, nccl_of, number, one_of, quantity, whole_cell, whole_or_none
 from validate.tables.names import RowNames
@@ -33,16 +34,10 @@ _whole = partial(whole_or_none, most=_MAX_SIZE)
 _PHASES: Mapping[str, known.Mode] = {"": "train", "fwd": "forward", "bwd": "backward", **{m: m for m in known.MODES}}
 _ISSUES = ("", "eager", "graph", "graph-blocks", "compile", "compile+graph")
 _OVERLAPS = {"": BUCKET_BYTES, "none": 0.0, "tensor": 1.0}  # bucket size in bytes
-_SIZES = (  # sizes of a network: columns
-    *("image", "seq_len", "hidden", "heads", "layers", "vocab", "predicted", "lora", "dropout", "mtp_layers", "inner"),
-    *("kv_heads", "tied"),
-)
-_CALLED = {"seq_len": "sequence_length", "vocab": "vocabulary"}  # otherwise as the column is
+_STEPS: Mapping[str, Any] = own_data("validate.kinds", "words.yaml")["steps"]
 _WORDS = {"lora_layers": LORA_LAYERS, "lora_weights": LORA_WEIGHTS, "cross_entropy": LOSS_WAYS}  # of a network
 _IF_IT_HAS_THEM = ("gelu", "norms")  # words of a network that others do without
-_THREADS = re.compile(r"(?:^|; ?)cpu threads=([1-9][0-9]{0,3})(?:$| ?;)", re.IGNORECASE)
 _READ_EACH = "each step"  # the host reads back the loss of each step
-_CONFIGURATION = ("machine", "model", "phase", "dtype", "batch_per_gpu", "image", "seq_len", "schedule", "dataset")
 
 
 def read_step(cell: Cell, names: RowNames) -> RowQuestion:
@@ -63,7 +58,7 @@ def read_step(cell: Cell, names: RowNames) -> RowQuestion:
     alone = cell("strategy") == ALONE
     gpus = names.gpus(where, nodes, range(ranks // nodes)) if machine.gpus else None
     gpus = gpus[:1] if gpus and alone else gpus
-    threads = _THREADS.search(cell("schedule"))
+    threads = CELLS["cpu threads among"].search(cell("schedule"))
     exchange = _exchange(cell, layout, strategy="nccl" if alone else cell("strategy") or "nccl")
     exchanges = (gpus is None or len(gpus) > 1) and (options.mode != "forward" or not layout.has_replicas)
     offload, _, round_robin = cell("offload").partition(", ")
@@ -160,10 +155,10 @@ def _micro_batches(cell: Cell, replicas: int) -> int:
 def _sizes(cell: Cell, entry: ZooEntry, options: known.StepOptions) -> tuple[tuple[str, int | str], ...]:
     """Return the network's sizes from a row, its attention kernels, and whether it ends with a loss (1) or not (0)."""
     sizes: dict[str, int | str] = {}
-    for column in _SIZES:
+    for column in _STEPS["sizes"]:
         value = _whole(cell, column)
         if value is not None and (column != "predicted" or "predicted" in entry.defaults):
-            sizes[_CALLED.get(column, column)] = value
+            sizes[_STEPS["called"].get(column, column)] = value
     for column, allowed in _WORDS.items():
         if cell(column):
             refusal = f"{column} '{one_line(cell(column), 20)}' is not modelled; {', '.join(allowed)}"
@@ -233,7 +228,7 @@ def _recompute(cell: Cell) -> tuple[known.Recompute, tuple[known.RecomputedPart,
 
 def configuration(cell: Cell) -> tuple[str, ...]:
     """Return the cells shared by rows that differ only in their framework."""
-    return (cell("n_gpus") or "1", *(cell(column) for column in _CONFIGURATION))
+    return (cell("n_gpus") or "1", *map(cell, _STEPS["configuration"]))
 
 
 def _labels(cell: Cell, names: RowNames) -> Mapping[str, str]:
@@ -268,7 +263,6 @@ def _family(model: str) -> str:
 
 ALONE = "none"  # the ``strategy`` of replicas that exchange nothing
 _count = partial(whole_or_none, most=10**7)
-_ALL_REDUCE = re.compile(r"ddp|horovod|nccl|replicated \(nccl\)", re.IGNORECASE)
 
 
 def ranks_and_layout(cell: Cell) -> tuple[int, int, Layout]:
@@ -284,7 +278,7 @@ def ranks_and_layout(cell: Cell) -> tuple[int, int, Layout]:
     named = layout.divides_network or layout.zero or cell("strategy")
     if cell("strategy") == ALONE and (layout.divides_network or layout.zero):
         raise NotScored(f"strategy '{ALONE}': shards and parts of a network exchange something")
-    if not named and not _ALL_REDUCE.match(cell("sync")):
+    if not named and not CELLS["all-reduce"].match(cell("sync")):
         way = one_line(cell("sync"), 30)
         raise NotScored(f"more than one GPU, exchanged by '{way}': ddp, horovod, nccl are scored, or a strategy")
     try:
@@ -319,7 +313,6 @@ def _layout(cell: Cell) -> Layout:
     )
 
 
-_RATE = re.compile(r"([\w -]+)/s(/GPU)?")
 _SAMPLES = ("images", "sequences", "samples")
 
 
@@ -336,7 +329,7 @@ def step_measured_s(cell: Cell) -> float:
         return of("step_time_s")
     if not cell("throughput"):
         raise NotScored("no time, only memory" if any(map(cell, ALL_COLUMNS)) else "step_time_s missing")
-    rate = _RATE.fullmatch(cell("throughput_unit"))
+    rate = CELLS["rate"].fullmatch(cell("throughput_unit"))
     if rate is None:
         raise NotScored(f"step_time_s missing, and what {one_line(cell('throughput_unit'), 30)} counts is not said")
     units, per_gpu = rate.groups()

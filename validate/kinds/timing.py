@@ -4,7 +4,6 @@ Attention of frameworks for serving includes copies and a paged cache (docs/deci
 """
 
 import math
-import re
 from collections.abc import Sequence
 from functools import partial
 
@@ -15,7 +14,7 @@ from simulator.questions.single import LaunchQuestion
 from simulator.questions.where import Where
 from simulator.workload import operators as ops
 from simulator.workload.operators import Attention, AttentionLibrary
-from validate.kinds.kind import Timed
+from validate.kinds.kind import CELLS, Timed
 
 
 class TimingCosts(Values, file="timing"):
@@ -113,12 +112,6 @@ def from_start_s(counted: int, ran: int, ranks: int, asked_s: float, session: Se
     return (asked_s * ran + start_s) / counted
 
 
-_SERVING = re.compile(r"(vllm|sglang|trtllm|tensorrt-llm) (\d+)\.(\d+)", re.IGNORECASE)
-_TENSORRT = re.compile(r"trtllm|tensorrt-llm", re.IGNORECASE)
-_NATIVE = re.compile(r"vllm|sglang|transformer.?engine|megatron|nemo|cudnn|flash.?attention.?3", re.IGNORECASE)
-_TORCH = re.compile(r"(?:py)?torch ?(\d+)\.(\d+)", re.IGNORECASE)
-_CUDNN = re.compile(r"cudnn (?:\S+ backend )?(\d)(\d\d)(\d\d)\b|cudnn (\d+)\.(\d+)\.", re.IGNORECASE)  # 92200 is 9.22.0
-_FOURTH = re.compile(r"flash.?attention.?4", re.IGNORECASE)
 _FOURTH_CUDNN = (9, 14)  # cuDNN version from which attention is FlashAttention 4's on Blackwell
 _PREFERS_CUDNN = (2, 11)  # torch version from which attention uses cuDNN on data-centre Hopper and Blackwell
 _WRITES_APART = (0, 17)  # vLLM version from which the cache is written by a separate operation
@@ -127,32 +120,32 @@ _MOST_THREADS = 512  # of a block of vLLM's reshape_and_cache_flash, which write
 
 def attention_library(software: str) -> AttentionLibrary:
     """Return the library whose attention kernels *software* runs; tables name it with its version."""
-    torch = _TORCH.match(software)
+    torch = CELLS["torch"].match(software)
     if torch is not None:
         return "native" if (int(torch[1]), int(torch[2])) >= _PREFERS_CUDNN else "flash2"
-    cudnn = _CUDNN.search(software)
+    cudnn = CELLS["cudnn"].search(software)
     version = tuple(int(part) for part in cudnn.groups() if part)[:2] if cudnn is not None else (0, 0)
-    if version >= _FOURTH_CUDNN or _FOURTH.search(software):
+    if version >= _FOURTH_CUDNN or CELLS["fourth"].search(software):
         return "flash4"
-    return "fmha2" if _TENSORRT.search(software) else "native" if _NATIVE.search(software) else "flash2"
+    return "fmha2" if CELLS["tensorrt"].search(software) else "native" if CELLS["native"].search(software) else "flash2"
 
 
 def is_torch_since(software: str, version: tuple[int, int]) -> bool:
     """Return whether *software* is PyTorch of at least *version*, or is not said: today's."""
-    torch = _TORCH.match(software)
+    torch = CELLS["torch"].match(software)
     return not software or (torch is not None and (int(torch[1]), int(torch[2])) >= version)
 
 
 def _served(software: str) -> tuple[str, bool]:
     """Return the framework for serving that *software* is, and whether it writes the cache by a separate operation."""
-    found = _SERVING.match(software)
+    found = CELLS["serving"].match(software)
     name, version = (found[1].lower(), (int(found[2]), int(found[3]))) if found is not None else ("", (0, 0))
     return name, name == "vllm" and version >= _WRITES_APART
 
 
 def replays(software: str) -> bool:
     """Return whether attention of *software* was timed by replaying a graph with that one call."""
-    return _SERVING.match(software) is not None
+    return CELLS["serving"].match(software) is not None
 
 
 def copied_besides(operator: Attention, software: str) -> int:
