@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from validate.bands.make import Coverage, coverage, held_by, make_evidence
-from validate.bands.material import BandRow, measured, thinned
+from validate.bands.make import BandRow, Coverage, coverage, held_by, make_evidence, measured, thinned
 from validate.kinds import COLLECTIVES, OPERATORS
 from validate.score.scoring import Scoring, ScoringOptions
 from validate.tables.table import read_table

@@ -16,8 +16,7 @@ from simulator.bands import evidence, evidence_from
 from simulator.console.run import run_app
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Where
-from validate.bands.make import LEFT_OUT, bands_document, coverage, make_evidence
-from validate.bands.material import BandRow, thinned
+from validate.bands.make import LEFT_OUT, BandRow, bands_document, coverage, make_evidence, thinned
 from validate.cli import app
 from validate.constants.fit import constants_text
 

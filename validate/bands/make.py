@@ -1,52 +1,209 @@
-"""Make the classes of ``bands.json`` from measured rows (:func:`make_evidence`), and judge them (:func:`coverage`).
+"""Classes of ``bands.json``, made of measured rows (:func:`make_evidence`), and how often they hold (:func:`coverage`).
 
-Places, sources and generations are left out in turn, to find how much wider bands must be to hold 80 % of the rows of
-an unseen place, of one that others measured, and of a device outside all generations.
+Rows of one source on one place form a unit.  How units and sources weigh, and what a wider class adds:
+docs/decisions/bands.md.  Places, sources and generations are left out in turn, to find how much wider bands must be to
+hold 80 % of the rows of an unseen place, of one that others measured, and of a device outside all generations.
 """
 
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
+from hashlib import sha256
 from itertools import pairwise
+from operator import attrgetter
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from simulator.api import Session
 from simulator.api.session import Question
-from simulator.bands import Chain, Evidence, MeasuredCoverage, Spread
-from simulator.bands.composition import LEVEL, AnswerFacts, estimate, of_parts
+from simulator.bands import FORMATS, Chain, Evidence, MeasuredCoverage, Spread
+from simulator.bands.composition import LEVEL, AnswerFacts, Composition, estimate, of_parts
 from simulator.errors import InputError
+from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.step import StepQuestion
 from simulator.records import asdict, dataclass, replace
 from simulator.results.step_confidence import step_composition
-from validate.bands import material
+from simulator.sums import sums_by_key
+from validate.kinds.kind import MeasuredRow
 from validate.tables.statistics import gathered, percentile, weighted_quantile
+
+_MOST = 100  # rows of a class per place and source: more add time, but no information on the class
+
+
+@dataclass(frozen=True, slots=True)
+class BandRow:
+    """A row: its classes (``chain``), its error log(measured / predicted), its place, and its question.
+
+    ``place`` is a device or machine; ``source`` the data set and its publisher; ``group`` names the rows judged
+    together with it; ``alike`` rows that do the same work in another way or elsewhere, None if such are not compared.
+    """
+
+    chain: Chain
+    error: float
+    place: str
+    source: str
+    generation: str
+    group: str
+    question: Question
+    composition: Composition
+    alike: Hashable = None
+
+
+def measured(rows: Iterable[MeasuredRow], session: Session) -> Iterator[BandRow]:
+    """Yield the *rows* that count; for software before 2019, only those of the fastest framework."""
+    for row in rows:
+        is_slower = row.labels.get("era") == "before 2019" and row.labels.get("framework_rank") != "best"
+        if is_slower or row.skipped or row.asked is None or row.error is None or row.error <= -1.0:
+            continue
+        question = row.asked.question
+        try:
+            composition = session.composed(question)
+        except InputError:
+            continue
+        # of an operator, the classes are those of the kernel class that takes most of its time
+        longest = max(composition.parts, key=lambda part: part.share, default=None)
+        chain = composition.chain or (() if longest is None else longest.chain)
+        if not chain:
+            continue
+        publisher = re.split("[@:#]", row.labels.get("source", ""), maxsplit=1)[0].strip()
+        source = " ".join(filter(None, (row.labels.get("dataset", ""), publisher)))
+        place = composition.facts.place
+        generation, (group, alike) = composition.facts.generation or place, _group(row, question, chain)
+        yield BandRow(chain, -math.log1p(row.error), place, source, generation, group, question, composition, alike)
+
+
+def thinned(rows: Iterable[BandRow]) -> list[BandRow]:
+    """Return at most 100 of *rows* per class, place and source, chosen by the hash of their questions."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    kept = []
+    for row in sorted(rows, key=lambda row: sha256(repr(row.question).encode()).digest()):
+        key = row.place, row.source, row.chain[0]
+        counts[key] += 1
+        kept += [row] if counts[key] <= _MOST else []
+    return kept
+
+
+def _group(row: MeasuredRow, question: Question, chain: Chain) -> tuple[str, Hashable]:
+    """Return the group of a row, and what those that do the same have in common."""
+    if isinstance(question, StepQuestion):
+        work = question.workload, question.options.mode, question.options.precision
+        return chain[0].removeprefix("step "), work
+    if isinstance(question, CollectiveQuestion):
+        exchanged = question.collective, question.size_bytes
+        return next(name for name in chain if not name.endswith(f" {question.collective}")), exchanged
+    op = row.labels.get("op", "")
+    if op in ("linear", "bmm", "matmul"):
+        op = "products"
+    form = FORMATS.get(row.labels.get("dtype", ""), "") if chain[-1] == "kernel" else ""
+    _, _, library = chain[0].partition("-") if chain[-1] == "kernel" else ("", "", "")
+    return " ".join(filter(None, (op or chain[0], library.partition(" ")[0], form))), None
+
+
+LEAST_PLACES = 2  # so that one can be left out at a time
+NARROWEST = 1e-3  # least width of a band's side, in logarithms, as a divisor
+_WIDEST = 4.0  # largest widening: a wider band would say nothing
+_NARROWEST = 0.5  # least: with few groups a smaller factor is chance
+
+
+class Quantiles(NamedTuple):
+    """The 10 % and 90 % quantiles of the errors, and the median."""
+
+    low: float
+    middle: float
+    high: float
+
+    def beyond(self, error: float) -> float:
+        """Return the distance of *error* from the middle, in half-widths of its side."""
+        side = self.high - self.middle if error > self.middle else self.middle - self.low
+        return abs(error - self.middle) / max(side, NARROWEST)
+
+
+Unit = tuple[str, str]  # a source and a place that it measured
+_Key = tuple[int, Unit]  # the index of a class in the family, and a unit
+
+
+def unit_of(row: BandRow) -> Unit:
+    """Return the unit of a row; rows of one unit have correlated errors."""
+    return row.source, row.place
+
+
+def weights_of(counts: Mapping[Unit, int]) -> dict[Unit, float]:
+    """Return the weight of one row of each unit; *counts* are the units' numbers of rows."""
+    places = Counter(source for source, _ in counts)
+    return {unit: (n * places[unit[0]]) ** -0.5 for unit, n in counts.items()}
+
+
+class RowMixture:
+    """The rows of a class mixed with those of wider classes behind it, in that order in *family*."""
+
+    def __init__(self, family: Sequence[Sequence[BandRow]]) -> None:
+        self._rows = family[0]
+        pooled = [(row.error, (level, unit_of(row)), row) for level, rows in enumerate(family) for row in rows]
+        self._pooled = sorted(pooled, key=lambda each: (each[0], each[1][0], each[2].source))
+
+    def quantiles(
+        self, counts: Counter[_Key] | None = None, without: Callable[[BandRow], bool] = lambda _: False
+    ) -> Quantiles:
+        """Return the quantiles of all rows; or *without* some, where *counts* are those of the rest."""
+        share = self._shares(Counter(key for _, key, _ in self._pooled) if counts is None else counts)
+        passed, error, ends = 0.0, 0.0, ((1.0 - LEVEL) / 2, 0.5, (1.0 + LEVEL) / 2)
+        found: list[float] = []
+        for error, key, row in self._pooled:
+            passed += 0.0 if without(row) else share[key]
+            while len(found) < len(ends) and passed >= ends[len(found)] - 1e-9:
+                found.append(error)
+            if len(found) == len(ends):
+                break
+        return Quantiles(*found, *[error] * (len(ends) - len(found)))
+
+    def widening(self, by: Callable[[BandRow], Hashable]) -> float | None:
+        """Return the factor, 0.5 to 4, with which bands without a group hold 80 % of its rows; None for one."""
+        weights = weights_of(Counter(map(unit_of, self._rows)))
+        groups = gathered((by(row), row) for row in self._rows)
+        if len(groups) < LEAST_PLACES:
+            return None
+        keys = gathered((by(row), key) for _, key, row in self._pooled)
+        whole = Counter(key for _, key, _ in self._pooled)
+        found = []
+        for group, rows in groups.items():
+            band = self.quantiles(whole - Counter(keys[group]), lambda row, group=group: by(row) == group)  # type: ignore[misc]
+            found += [(band.beyond(row.error), weights[unit_of(row)]) for row in rows]
+        return min(_WIDEST, max(_NARROWEST, weighted_quantile(sorted(found), LEVEL)))
+
+    def _shares(self, counts: Counter[_Key]) -> dict[_Key, float]:
+        """Return the weight of one row of each class and unit, normalised to 1 over all *counts* rows."""
+        found = gathered((level, (unit, n)) for (level, unit), n in sorted(counts.items()) if n > 0)
+        left, shares = 1.0, dict[_Key, float]()
+        for level, units in found.items():
+            weights = weights_of(dict(units))
+            by_source = sums_by_key((unit[0], n * weights[unit]) for unit, n in units)
+            whole = math.fsum(by_source.values())
+            sources = whole**2 / math.fsum(each**2 for each in by_source.values())
+            share = left if level == max(found) else left * sources / (sources + 1.0)
+            shares |= {(level, unit): share * weight / whole for unit, weight in weights.items()}
+            left -= share
+        return shares
+
 
 LEAST_ROWS = 30
 _MOST_STEPS = 5  # steps simulated per class, to find the width that their kernels explain
 _MOST_RANKS = 8  # most ranks of these steps: larger ones take minutes, and run the same kernels
 
 
-@dataclass(frozen=True, slots=True)
-class CalibratedRow:
-    """A row after calibration: log(measured / predicted), and the share of its variance that neighbours explain."""
+CalibratedRow = tuple[float, float]
+"""A row after calibration: log(measured / predicted), and the share of its variance that neighbours explain."""
 
-    error: float
-    known: float = 0.0
-
-
-Family = Sequence[Sequence[material.BandRow]]  # the rows of a class, then of each wider class behind it
-By = Callable[[material.BandRow], Hashable]
-LEFT_OUT: Mapping[str, By] = {
-    "place": lambda row: row.place,
-    "source": lambda row: row.source,
-    "generation": lambda row: row.generation,
-}  # what is left out in turn: the key of a row's part.  Widths are made for places.
+Family = Sequence[Sequence[BandRow]]  # the rows of a class, then of each wider class behind it
+By = Callable[[BandRow], Hashable]
+LEFT_OUT: Mapping[str, By] = {what: attrgetter(what) for what in ("place", "source", "generation")}
+"""What is left out in turn: the key of a row's part.  Widths are made for places."""
 
 
 def make_evidence(
-    rows: Sequence[material.BandRow],
+    rows: Sequence[BandRow],
     *,
     calibrated: Mapping[Question, CalibratedRow] | None = None,
     session: Session | None = None,
@@ -70,18 +227,16 @@ def make_evidence(
             behind = wider.get(behind)
         spreads[name] = _spread_of(name, family, calibrated or {})
     found = Evidence(spreads, _seen_in(rows))
-    if session is None:
-        return found
-    return replace(found, spreads={**spreads, **_with_parts(found, by_class, session)})
+    return found if session is None else replace(found, spreads=spreads | _with_parts(found, by_class, session))
 
 
-def _is_enough(rows: Sequence[material.BandRow]) -> bool:
-    return len(rows) >= LEAST_ROWS and len({row.place for row in rows}) >= material.LEAST_PLACES
+def _is_enough(rows: Sequence[BandRow]) -> bool:
+    return len(rows) >= LEAST_ROWS and len({row.place for row in rows}) >= LEAST_PLACES
 
 
 def _spread_of(name: str, family: Family, calibrated: Mapping[Question, CalibratedRow]) -> Spread:
     """Return the spread of errors of the class *name*, whose rows come first in *family*."""
-    rows, mixture = family[0], material.RowMixture(family)
+    rows, mixture = family[0], RowMixture(family)
     whole = mixture.quantiles()
     place, source, generation, network = (
         mixture.widening(by) or 1.0 for by in (*LEFT_OUT.values(), lambda row: row.composition.facts.network)
@@ -101,13 +256,13 @@ def _spread_of(name: str, family: Family, calibrated: Mapping[Question, Calibrat
         strange=round(network, 3),
         calibrated=round(narrower, 3),
         near=round(near, 3),
-        ways=_differing(rows, lambda row: (row.machine, row.alike)),
+        ways=_differing(rows, lambda row: (row.question.where.topology, row.alike)),
         machines=_differing(rows, lambda row: row.alike),
         sources=len({row.source for row in rows}),
     )
 
 
-def _shared(rows: Sequence[material.BandRow], whole: material.Quantiles) -> float:
+def _shared(rows: Sequence[BandRow], whole: Quantiles) -> float:
     """Return the share of the variance that lies between places; outliers are clipped to the band's ends."""
     by_place = gathered((row.place, min(whole.high, max(whole.low, row.error))) for row in rows)
     means = {place: math.fsum(values) / len(values) for place, values in by_place.items()}
@@ -123,7 +278,7 @@ def _shared(rows: Sequence[material.BandRow], whole: material.Quantiles) -> floa
     return between / (between + within) if between + within > 0.0 else 0.0
 
 
-def _differing(rows: Sequence[material.BandRow], by: Callable[[material.BandRow], Hashable]) -> float | None:
+def _differing(rows: Sequence[BandRow], by: Callable[[BandRow], Hashable]) -> float | None:
     """Return the half-width that holds 80 % of deviations from the median of a row's group *by*; None for too few."""
     found = []
     for errors in gathered((by(row), row.error) for row in rows if row.alike is not None).values():
@@ -134,52 +289,44 @@ def _differing(rows: Sequence[material.BandRow], by: Callable[[material.BandRow]
     return None if len(found) < LEAST_ROWS else round(weighted_quantile(sorted(found), LEVEL), 4)
 
 
-def _calibrated(rows: Sequence[material.BandRow], calibrated: Mapping[Question, CalibratedRow]) -> tuple[float, float]:
+def _calibrated(rows: Sequence[BandRow], calibrated: Mapping[Question, CalibratedRow]) -> tuple[float, float]:
     """Return the class's width after calibration over before, and the mean share of variance neighbours explain."""
     both = [row for row in rows if row.question in calibrated]
     if not _is_enough(both):
         return 1.0, 0.0
-    weights = material.weights_of(Counter(map(material.unit_of, both)))
+    weights = weights_of(Counter(map(unit_of, both)))
     widths = []
-    for errors in ([row.error for row in both], [calibrated[row.question].error for row in both]):
-        ordered = sorted((error, weights[material.unit_of(row)]) for error, row in zip(errors, both, strict=True))
+    for errors in ([row.error for row in both], [calibrated[row.question][0] for row in both]):
+        ordered = sorted((error, weights[unit_of(row)]) for error, row in zip(errors, both, strict=True))
         widths.append(weighted_quantile(ordered, (1 + LEVEL) / 2) - weighted_quantile(ordered, (1 - LEVEL) / 2))
-    total = math.fsum(weights[material.unit_of(row)] for row in both)
-    near = math.fsum(weights[material.unit_of(row)] * calibrated[row.question].known for row in both) / total
-    return min(1.0, widths[1] / max(widths[0], material.NARROWEST)), near
+    total = math.fsum(weights[unit_of(row)] for row in both)
+    near = math.fsum(weights[unit_of(row)] * calibrated[row.question][1] for row in both) / total
+    return min(1.0, widths[1] / max(widths[0], NARROWEST)), near
 
 
-def _with_parts(
-    found: Evidence, by_class: Mapping[str, Sequence[material.BandRow]], session: Session
-) -> dict[str, Spread]:
+def _with_parts(found: Evidence, by_class: Mapping[str, Sequence[BandRow]], session: Session) -> dict[str, Spread]:
     """Return the classes of steps, with the half-widths that kernels and exchanges of a few steps explain."""
-    made: dict[StepQuestion, tuple[float, float] | None] = {}
+
+    @cache
+    def half(question: StepQuestion) -> tuple[float, float] | None:
+        with suppress(InputError):
+            sides = of_parts(step_composition(session.step_as_told(question)), "seen", found)
+            return None if sides is None else (sides.middle - sides.low, sides.high - sides.middle)
+        return None
+
     changed = {}
     for name, spread in found.spreads.items():
-        steps = [(row.composition.facts.ranks, row.question) for row in by_class[name]]
-        few = [question for ranks, question in steps if isinstance(question, StepQuestion) and ranks <= _MOST_RANKS]
-        if not few:
-            continue
-        halves = []
-        for question in few[:: max(1, len(few) // _MOST_STEPS)][:_MOST_STEPS]:
-            if question not in made:
-                made[question] = None
-                with suppress(InputError):
-                    sides = of_parts(step_composition(session.step_as_told(question)), "seen", found)
-                    made[question] = None if sides is None else (sides.middle - sides.low, sides.high - sides.middle)
-            halves += [half for half in (made[question],) if half is not None]
-        if halves:
-            mean = [round(math.fsum(half[side] for half in halves) / len(halves), 4) for side in (0, 1)]
+        few = [row.question for row in by_class[name] if row.composition.facts.ranks <= _MOST_RANKS]
+        few = [question for question in few if isinstance(question, StepQuestion)]
+        if halves := list(filter(None, map(half, few[:: max(1, len(few) // _MOST_STEPS)][:_MOST_STEPS]))):
+            mean = [round(math.fsum(each[side] for each in halves) / len(halves), 4) for side in (0, 1)]
             changed[name] = replace(spread, of_parts=(mean[0], mean[1]))
     return changed
 
 
-def _seen_in(rows: Iterable[material.BandRow]) -> MeasuredCoverage:
+def _seen_in(rows: Iterable[BandRow]) -> MeasuredCoverage:
     def grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
-        found: dict[str, set[str]] = defaultdict(set)
-        for name, each in pairs:
-            found[name].add(each)
-        return {name: tuple(sorted(found[name])) for name in sorted(found)}
+        return {name: tuple(sorted({*found})) for name, found in sorted(gathered(pairs).items())}
 
     def most_ranks(every: Sequence[AnswerFacts]) -> dict[str, int]:
         return {scale: max(f.ranks for f in every if f.scale == scale) for scale in sorted({f.scale for f in every})}
@@ -205,14 +352,14 @@ def _seen_in(rows: Iterable[material.BandRow]) -> MeasuredCoverage:
 
 def bands_document(evidence: Evidence, tables: Sequence[str]) -> dict[str, Any]:
     """Return *evidence*, made from *tables*, as plain data."""
-    spreads = map(asdict, evidence.spreads.values())
+    spreads = evidence.spreads
     return {
         "schema_version": 1,
         "summary": "log(measured / predicted) by class, for the bands of answers; docs/decisions/bands.md",
         "level": LEVEL,
         "command": " ".join(["validate bands", *tables]),
         "seen": asdict(evidence.seen),
-        "classes": [{name: value for name, value in spread.items() if value is not None} for spread in spreads],
+        "classes": [{k: value for k, value in asdict(each).items() if value is not None} for each in spreads.values()],
     }
 
 
@@ -227,9 +374,9 @@ class Coverage:
     half_width: float
 
 
-def coverage(rows: Sequence[material.BandRow], by: By = LEFT_OUT["place"]) -> list[Coverage]:
+def coverage(rows: Sequence[BandRow], by: By = LEFT_OUT["place"]) -> list[Coverage]:
     """Return by group the coverage of bands: *rows* are divided by the key *by*, each judged by bands of the rest."""
-    groups: dict[str, list[tuple[material.BandRow, bool, float]]] = defaultdict(list)
+    groups: dict[str, list[tuple[BandRow, bool, float]]] = defaultdict(list)
     for part in sorted({by(row) for row in rows}, key=str):
         mine = [row for row in rows if by(row) == part]
         classes = {name for row in mine for name in row.chain}
@@ -244,7 +391,7 @@ def coverage(rows: Sequence[material.BandRow], by: By = LEFT_OUT["place"]) -> li
     return found
 
 
-def held_by(evidence: Evidence, rows: Sequence[material.BandRow]) -> Iterator[tuple[material.BandRow, bool, float]]:
+def held_by(evidence: Evidence, rows: Sequence[BandRow]) -> Iterator[tuple[BandRow, bool, float]]:
     """Yield each of *rows* that has a band, whether its error lies within, and the half-width as a fraction."""
     for row in rows:
         found = estimate(replace(row.composition, parts=()) if row.composition.chain else row.composition, evidence)

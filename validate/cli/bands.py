@@ -13,7 +13,7 @@ from simulator.cli.table import table_of
 from simulator.console.style import Progress, choose_style
 from simulator.errors import InputError, one_line
 from validate.bands import make
-from validate.bands.material import BandRow, measured, thinned
+from validate.bands.make import BandRow, measured, thinned
 from validate.cli.command import Jobs, Json, Quiet, Texts, Trust, command, flag, positional
 from validate.cli.words import grades_in, incomplete, jobs_in, print_remarks, print_result
 from validate.constants.families import calibrate_devices
@@ -91,7 +91,7 @@ def _calibrated(
     calibrations, seen = calibrate_devices(table, scoring.names, grades, _CALIBRATED_ON)
     names = scoring.calibrated(calibrations)
     return {
-        row.question: make.CalibratedRow(row.error, max(row.composition.parts, key=lambda part: part.share).known)
+        row.question: (row.error, max(row.composition.parts, key=lambda part: part.share).known)
         for row in measured(scoring.score(table, kind, grades, names=names, seen=seen), names.session)
         if row.composition.parts
     }
