@@ -28,7 +28,7 @@ from tests.unit.test_dumps_of_tools import LSPCI as VERBOSE
 from validate.compare.folder import read_folder
 from validate.importing.formats import Source, latency_s, release
 from validate.machine.measure.table import alone_in
-from validate.tables.csv_text import read_records
+from validate.tables.cells import read_records
 
 _CALLS = 3_000_000  # function calls, about a second
 

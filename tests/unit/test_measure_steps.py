@@ -27,7 +27,7 @@ from validate.machine.measure.cases.stepping import Stepper, make_step  # noqa: 
 from validate.machine.measure.cases.steps import Patience  # noqa: E402
 from validate.machine.measure.run import DONE, Settings, measure  # noqa: E402
 from validate.machine.measure.table import COLUMNS, RowFile, cell_text  # noqa: E402
-from validate.tables.csv_text import csv_bytes, read_records  # noqa: E402
+from validate.tables.cells import csv_bytes, read_records  # noqa: E402
 from validate.tables.names import MachineNames, RowNames  # noqa: E402
 from validate.tables.table import tabulate  # noqa: E402
 

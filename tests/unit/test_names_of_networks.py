@@ -15,7 +15,7 @@ from simulator.questions.step import StepQuestion
 from simulator.workload.zoo import registry
 from simulator.workload.zoo.registry import build_network, find_entry, network_names
 from validate.kinds import STEPS
-from validate.tables.csv_text import csv_bytes, read_records
+from validate.tables.cells import csv_bytes, read_records
 from validate.tables.names import RowNames
 from validate.tables.table import PUBLISHED as PUBLISHED_TABLES
 from validate.tables.table import made_complete, read_conventions, tabulate

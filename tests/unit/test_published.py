@@ -15,7 +15,7 @@ from simulator.console.run import run_app
 from validate.cli import app
 from validate.kinds.kind import MeasuredRow, recognise
 from validate.score.scoring import Scoring, ScoringOptions
-from validate.tables.csv_text import read_records
+from validate.tables.cells import read_records
 from validate.tables.table import tabulate
 
 pytestmark = pytest.mark.slow

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.errors import InputError
-from validate.tables import csv_text
-from validate.tables.csv_text import read_records
+from validate.tables import cells
+from validate.tables.cells import read_records
 from validate.tables.table import read_table
 
 
@@ -73,7 +73,7 @@ def test_faults_have_a_place(raw, words):
 
 
 def test_a_file_that_is_too_large_is_refused(monkeypatch):
-    monkeypatch.setattr(csv_text, "MAX_BYTES", 10)
+    monkeypatch.setattr(cells, "MAX_BYTES", 10)
     with pytest.raises(InputError, match="larger than"):
         read_records(b"a" * 11, "t.csv")
 

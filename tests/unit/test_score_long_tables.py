@@ -15,7 +15,7 @@ from simulator.errors import InputError
 from validate.cli.score import score_command
 from validate.kinds.kind import MeasuredRow
 from validate.score.scores import Scores
-from validate.tables.csv_text import MAX_HELD, MAX_ROWS, CsvRecord, read_records
+from validate.tables.cells import MAX_HELD, MAX_ROWS, CsvRecord, read_records
 from validate.tables.statistics import line_ranges
 from validate.tables.table import read_table
 

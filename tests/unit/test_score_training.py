@@ -22,8 +22,7 @@ from validate.kinds.kind import RowQuestion, Timed
 from validate.kinds.steps import step_measured_s
 from validate.kinds.timing import TimingCosts, from_start_s
 from validate.score.scoring import read_published
-from validate.tables.cells import NotScored
-from validate.tables.csv_text import csv_bytes, read_records
+from validate.tables.cells import NotScored, csv_bytes, read_records
 from validate.tables.names import RowNames, builtin_names
 from validate.tables.table import PUBLISHED, general, made_complete, read_conventions, read_table, tabulate
 

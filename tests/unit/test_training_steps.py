@@ -25,8 +25,7 @@ from simulator.workload.network import Network, block_name
 from simulator.workload.zoo.registry import build_network
 from tests.asked import alone_on, exchange_on, step_on
 from validate.kinds import STEPS
-from validate.tables.cells import NotScored
-from validate.tables.csv_text import csv_bytes, read_records
+from validate.tables.cells import NotScored, csv_bytes, read_records
 from validate.tables.names import RowNames
 from validate.tables.table import tabulate
 

@@ -23,8 +23,7 @@ from simulator.records import asdict, dataclass, field, fields
 from simulator.user_files import read_user_file
 from validate.kinds.kind import Kind, every_row
 from validate.score.scoring import Scoring
-from validate.tables.cells import figure
-from validate.tables.csv_text import MAX_BYTES, csv_bytes, read_records
+from validate.tables.cells import MAX_BYTES, csv_bytes, figure, read_records
 from validate.tables.names import RowNames
 from validate.tables.statistics import relative_error, summarise
 from validate.tables.table import Table, general, read_table, shown_as, tabulate

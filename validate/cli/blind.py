@@ -19,7 +19,7 @@ from validate.cli.words import grades_in, incomplete, jobs_in, print_answer, pri
 from validate.kinds import KINDS
 from validate.kinds.kind import recognise
 from validate.score.scoring import Scoring, ScoringOptions
-from validate.tables.csv_text import MAX_BYTES, read_records
+from validate.tables.cells import MAX_BYTES, read_records
 from validate.tables.statistics import percent_text
 from validate.tables.table import STDIN, read_bytes, shown_as, tabulate
 

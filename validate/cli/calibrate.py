@@ -25,8 +25,7 @@ from validate.importing.formats import csv_of
 from validate.importing.other_operators import traced_rows
 from validate.kinds import OPERATORS
 from validate.kinds.kind import MeasuredRow
-from validate.tables.cells import NotScored
-from validate.tables.csv_text import MAX_BYTES
+from validate.tables.cells import MAX_BYTES, NotScored
 from validate.tables.names import DeviceNames, RowNames, part_called
 from validate.tables.statistics import by_frequency, gathered, line_ranges, skipped_table, summarise
 from validate.tables.table import STDIN, read_bytes, read_table, same_file, shown_as

@@ -17,7 +17,7 @@ from validate.kinds import OPERATORS
 from validate.kinds.kind import Kind, MeasuredRow, read_measurements
 from validate.score.report import Predictions, ScoredTable, scores_document, scores_for, scores_report
 from validate.score.scoring import Scoring, ScoringOptions
-from validate.tables.csv_text import MAX_HELD, MAX_ROWS
+from validate.tables.cells import MAX_HELD, MAX_ROWS
 from validate.tables.table import PUBLISHED, STDIN, Table, same_file
 
 

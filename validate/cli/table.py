@@ -10,8 +10,7 @@ from validate.cli.words import opened, print_remarks
 from validate.kinds import KINDS
 from validate.kinds.kind import Kind, read_measurements
 from validate.tables import table as tables
-from validate.tables.cells import NotScored
-from validate.tables.csv_text import MAX_ROWS, CsvRecord, read_records
+from validate.tables.cells import MAX_ROWS, CsvRecord, NotScored, read_records
 from validate.tables.names import RowNames
 
 _TRIED = 8  # rows for each value of a rule

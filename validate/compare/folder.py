@@ -12,8 +12,7 @@ from simulator.records import dataclass, field
 from simulator.user_files import read_user_file
 from validate.kinds.kind import ALL_COLUMNS
 from validate.machine.measure.table import asked_note
-from validate.tables.cells import figure
-from validate.tables.csv_text import MAX_BYTES, CsvRecord, read_records
+from validate.tables.cells import MAX_BYTES, CsvRecord, figure, read_records
 from validate.tables.statistics import percentile
 from validate.tables.table import Table, tabulate
 

@@ -22,8 +22,7 @@ from simulator.records import dataclass
 from simulator.topology.catalogue import load_part
 from simulator.topology.parts import GpuPart
 from simulator.user_files import open_user_file, read_user_file
-from validate.tables.cells import figure
-from validate.tables.csv_text import MAX_BYTES, csv_bytes
+from validate.tables.cells import MAX_BYTES, csv_bytes, figure
 from validate.tables.statistics import SampledShapes, gathered
 from validate.tables.table import read_table
 

@@ -27,7 +27,7 @@ from simulator.topology.yaml_source import read_json
 from simulator.user_files import read_user_file
 from validate.importing.formats import LeftOut, Row, sorted_out
 from validate.importing.kineto import trace_events
-from validate.tables.csv_text import MAX_BYTES
+from validate.tables.cells import MAX_BYTES
 
 _OF_TORCH = {"float": "fp32", "c10::BFloat16": "bf16", "c10::Half": "fp16", "double": "fp64"}
 _TF32 = re.compile(r"tf32|s1688|s1684", re.IGNORECASE)

@@ -16,8 +16,7 @@ from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, field, replace
 from simulator.results.confidence import confidence_of
 from simulator.topology.parts import CpuPart, GpuPart
-from validate.tables.cells import NotScored, measured_time, size_bytes
-from validate.tables.csv_text import MAX_HELD, CsvRecord, read_records
+from validate.tables.cells import MAX_HELD, CsvRecord, NotScored, measured_time, read_records, size_bytes
 from validate.tables.names import RowNames
 from validate.tables.statistics import digest, relative_error
 from validate.tables.table import Table, read_bytes, shown_as, tabulate

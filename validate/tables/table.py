@@ -19,7 +19,7 @@ from simulator.records import dataclass, replace
 from simulator.topology.yaml_source import YamlSource, parse_yaml, read_yaml
 from simulator.user_files import read_user_file
 from simulator.workload.precision import precision_named
-from validate.tables.csv_text import MAX_BYTES, MAX_HELD, CsvRecord, Records, csv_bytes, read_records
+from validate.tables.cells import MAX_BYTES, MAX_HELD, CsvRecord, Records, csv_bytes, read_records
 
 PUBLISHED = "published"  # the name of the conventions of published tables that come along
 
