@@ -1,8 +1,7 @@
 """The record of blind predictions: one line of JSON an event, each with the digest of the line before it.
 
 A table that nobody has looked at is split into its questions, which a prediction may see, and the whole, sealed until
-it is scored, once.  Events are ``predicted`` (``predictions/NAME.csv``), ``scored``, and ``reported``, the figures of
-an older comparison.  A changed line breaks the chain of digests, which :func:`read_record` follows.
+it is scored, once (docs/scoring.md).  A changed line breaks the chain of digests, which :func:`read_record` follows.
 """
 
 import base64

@@ -260,11 +260,7 @@ def explained(
     fixed: Collection[str],
     step_done: Callable[[str], None],
 ) -> Explanations:
-    """Return the causes that explain the measured times.
-
-    One does if it leaves at most half of the error or makes the log healthy, within the band, or is a fault clearly
-    likelier than none.  None is tried for times likely on a healthy machine, unless the log is slow or at the edge.
-    """
+    """Return the causes that explain the measured times (docs/check.md); none is tried for a log that looks healthy."""
     step = max(1, -(-len(rows) // _CAUSE_SIZES))
     some = rows[::-1][::step][::-1]
 

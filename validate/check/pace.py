@@ -1,9 +1,4 @@
-"""Whether measured times are within their healthy ranges, the shape of their bandwidth over sizes, and single links.
-
-The largest sizes and the smaller ones are judged by their medians, in one group where neither has three.  The largest
-are slow too if they are farther behind the smaller ones from 1 MiB than sizes of one machine are apart. Bandwidth may
-fall and stay low (:func:`cliff_in`), or only dip (:func:`dips_in`).
-"""
+"""Whether measured times are within their healthy ranges, the shape of their bandwidth over sizes, and single links."""
 
 import math
 import statistics
@@ -51,10 +46,9 @@ class HealthConstants(Values, file="health"):
 
 
 def healthy_range(exchange: Composition) -> HealthyRange:
-    """Return the healthy range of *exchange*: the band of its prediction on an unmeasured machine.
+    """Return the healthy range of *exchange*: its band on an unmeasured machine; raises InputError for unseen kinds.
 
-    A log comes from a new source, and from a machine that may have a fault (docs/decisions/bands.md).  Small messages
-    over Ethernet have the widest range that was seen.  Raises InputError if no similar exchange was measured.
+    Small messages over Ethernet have the widest range that was seen (docs/decisions/bands.md).
     """
     limits = DEFAULT(HealthConstants)
     if not exchange.chain and not exchange.facts.unmeasured:

@@ -1,8 +1,4 @@
-"""Calibrate a device and its host on measured operators, launches, clocks and steps, and judge what that is worth.
-
-It is judged on unseen rows, ever harder ones: other rows, shapes, operators, and steps of whole networks.  The SHA-256
-of a row's question decides whether it is fitted to, not its time or place.
-"""
+"""Calibrate a device and its host on what a folder holds, and judge what that is worth on rows that it has not seen."""
 
 import math
 from collections.abc import Callable, Collection, Sequence
@@ -86,11 +82,7 @@ _TWO = 2  # parameters of a layer norm
 
 
 def host_seconds(folder: Folder) -> dict[str, float]:
-    """Return the dispatch constants measured in ``launch.csv`` of *folder*, in seconds; empty if there are none.
-
-    The forward constant is the median over plain layers; those of products, convolutions, ... are the time of such a
-    layer beyond it.  The backward constant is the time of forward and backward pass minus forward alone.
-    """
+    """Return the dispatch constants measured in ``launch.csv`` of *folder*, in seconds; empty if there are none."""
     times: dict[str, float] = {}
     for cell, time_s in folder.known_times("launch.csv"):
         times.setdefault(cell("metric"), time_s)

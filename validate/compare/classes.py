@@ -1,8 +1,4 @@
-"""Errors by class: their size with its uncertainty, bias, the spread of measurements, rows far from the rest, causes.
-
-A likely cause is a rule for one effect that the model leaves out.  It applies if the row's facts show it and it moves
-the time in the direction of the error.  Where possible it gives its factor; the rest stays unexplained.
-"""
+"""Errors by class, rows far from the rest, and likely causes: effects that the model leaves out (docs/compare.md)."""
 
 import contextlib
 import math
@@ -107,9 +103,8 @@ _LEAST = 0.005  # least deviation of log(predicted / measured)
 def find_outliers(rows: Sequence[MeasuredRow]) -> list[MeasuredRow]:
     """Return the rows more than three ``deviations`` (set here) from their class's median log(predicted / measured).
 
-    A deviation is the median absolute deviation times 1.4826 (Rousseeuw and Croux, Alternatives to the median absolute
-    deviation, 1993), so outliers in up to half of a class do not hide each other; it is at least the row's measured
-    interval.  Classes (:func:`row_class`) with fewer than five rows are skipped.
+    A deviation is that of Rousseeuw and Croux (Alternatives to the median absolute deviation, 1993), and at least the
+    row's measured interval.  Classes (:func:`row_class`) with fewer than five rows are skipped.
     """
     found = []
     for members in gathered((row_class(row), row) for row in rows if row.counts).values():

@@ -244,10 +244,7 @@ def fit_neighbours(
 ) -> tuple[tuple[Neighbourhood, ...], dict[int, float]]:
     """Return the neighbourhoods of *part* that its measured *rows* show to help, beside the calibration *factors*.
 
-    The signed error of each corrected row, when it is left out of them, is by the row's number.
-    For each variety of kernels, each row is predicted from the others with every distance and strength.  The best pair
-    is taken if its mean gain exceeds its standard error, the median error does not grow, and the sum of the times
-    of no direction or function gets worse; otherwise the variety has no neighbours.
+    The signed error of each corrected row, when it is left out of them, is by the row's number (docs/calibration.md).
     """
     known, unseen = [], dict[int, float]()
     for variety, points in sorted(_points(session.calibrated({part: factors}), part, rows, factors).items()):

@@ -1,10 +1,8 @@
 """Which operators to measure: those whose times narrow most what is not known of all (:func:`chosen`).
 
-The choice is from the operators of networks, with what each weighs in their steps (:func:`candidates_of`).  Errors of
-kernels of one variety have a common part and a part with the correlation exp(-d / near), as in calibration
-(:mod:`simulator.devices.neighbours`).  Each measurement is taken where it reduces most the variance of the times of
-steps, and of other weighted targets, given those before it (docs/decisions/calibration.md).  All mechanisms are equally
-unknown, as tables that others measured know little of some.  No measured time is read.
+The choice is from the operators of networks, with what each weighs in their steps (:func:`candidates_of`), by the
+correlations of calibration (docs/decisions/calibration.md).  All mechanisms are equally unknown, as tables that others
+measured know little of some.  No measured time is read.
 """
 
 import heapq

@@ -202,10 +202,7 @@ def device_rows(table: Table, names: RowNames) -> dict[str, list[MeasuredRow]]:
 
 
 def countable(rows: Sequence[MeasuredRow], session: Session, trust: Collection[str]) -> list[MeasuredRow]:
-    """Return *rows* of *trust* with a prediction and a plausible time, but for attention of serving frameworks.
-
-    The others say why in ``skipped``.
-    """
+    """Return *rows* of *trust* with a prediction and a plausible time; the others say why not in ``skipped``."""
     found = []
     for row in (row for row in rows if not row.skipped):
         try:

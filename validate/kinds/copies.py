@@ -1,9 +1,4 @@
-"""Tables of copies, of disks, and of memory: bandwidth by working set, gathers, and latency of dependent loads.
-
-A row's rate counts each copied byte once, with both directions added up; only NVIDIA's samples count copies within a
-device twice.  Of memory (``validate run``, BabelStream, gpu-benches) it counts all bytes read and written.
-BabelStream's size is that of one array, otherwise it is the size of all.
-"""
+"""Tables of copies, of disks, and of memory: bandwidth by working set, gathers, and latency of dependent loads."""
 
 from collections.abc import Mapping
 from contextlib import suppress

@@ -1,8 +1,4 @@
-"""Tables of measured steps, on one device or several: the question of a row, read without its time.
-
-The columns are those of ``training.csv`` (docs/scoring.md).  What published tables leave out is filled in when they
-are read (:mod:`validate.tables.table`); here only columns count.  Many publish a throughput in place of a time.
-"""
+"""Tables of measured steps, on one device or several: the question of a row, read without its time (docs/scoring.md)."""
 
 import re
 from collections.abc import Mapping

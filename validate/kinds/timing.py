@@ -22,8 +22,6 @@ class TimingCosts(Values, file="timing"):
 
     Between two events around an isolated operator on an idle device, the clock starts before the host launches
     anything, and stops only after the host has returned and recorded the second event, however short the kernel.
-    ``compiled_call_s`` is the host time of a call of a compiled function besides the launch of its kernel.
-    The first step of a run takes ``start_s`` longer than others, and ``start_rank_s`` more for each further rank.
     """
 
 

@@ -1,8 +1,4 @@
-r"""The scores as one JSON document, with errors as fractions, as text for the terminal, and each row as CSV.
-
-Cells of CSV are inert: characters that a terminal would obey or hide are written as ``\x1b``, and a text that a
-spreadsheet would compute (``=...``) starts with an apostrophe.
-"""
+"""The scores as one JSON document, with errors as fractions, as text for the terminal, and each row as inert CSV."""
 
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
