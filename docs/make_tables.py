@@ -57,7 +57,7 @@ from simulator.questions.step import StepQuestion
 from simulator.workload.network import Family
 from validate.blind.record import PROJECT, BlindErrors, read_record
 from validate.cli import app as validate_app
-from validate.constants.families import calibrate_devices
+from validate.constants.calibrate import calibrate_devices
 from validate.kinds import COLLECTIVES, KINDS, OPERATORS, STEPS, Kind
 from validate.kinds.kind import MeasuredRow
 from validate.score.scores import ScoreGroup, Scores

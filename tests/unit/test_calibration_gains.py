@@ -11,7 +11,8 @@ pytest.importorskip("scipy")
 
 from simulator.questions.calibration import Calibration  # noqa: E402  after what they need
 from validate.constants.calibrate import fit_calibration  # noqa: E402
-from validate.constants.least import Prior, least_errors  # noqa: E402
+from validate.constants.families import Prior  # noqa: E402
+from validate.constants.fit import least_errors  # noqa: E402
 from validate.kinds.kind import MeasuredRow, RowQuestion  # noqa: E402
 from validate.kinds.operators import read_operator  # noqa: E402
 from validate.tables.names import RowNames  # noqa: E402

@@ -10,7 +10,7 @@ np = pytest.importorskip("numpy")
 pytest.importorskip("scipy")
 
 from validate.constants.calibrate import fit_calibration  # noqa: E402  after what they need
-from validate.constants.least import _soft, _student  # noqa: E402
+from validate.constants.fit import _soft, _student  # noqa: E402
 from validate.kinds.kind import MeasuredRow, RowQuestion  # noqa: E402
 from validate.kinds.operators import read_operator  # noqa: E402
 from validate.tables.names import RowNames  # noqa: E402

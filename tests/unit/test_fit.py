@@ -17,9 +17,8 @@ from simulator.console.run import run_app
 from simulator.constants import DEFAULT, Constants, constants_file, constants_path
 from validate.cli import app
 from validate.cli import fit as command
-from validate.constants.families import FAMILIES, Family, FitStage, Term, read_rows
+from validate.constants.families import FAMILIES, Family, FitStage, Prior, Term, read_rows
 from validate.constants.fit import counts, fit_errors, fit_family, rows_of
-from validate.constants.least import Prior
 from validate.kinds.kind import MeasuredRow
 from validate.tables.names import RowNames
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from validate.constants.families import read_rows
-from validate.constants.least import Prior, draw_lines, fit_along, least_errors
+from validate.constants.families import Prior, read_rows
+from validate.constants.fit import draw_lines, fit_along, least_errors
 from validate.kinds.kind import MeasuredRow
 from validate.tables.names import RowNames
 

@@ -16,7 +16,7 @@ from validate.bands import make
 from validate.bands.make import BandRow, measured, thinned
 from validate.cli.command import Jobs, Json, Quiet, Texts, Trust, command, flag, positional
 from validate.cli.words import grades_in, incomplete, jobs_in, print_remarks, print_result
-from validate.constants.families import calibrate_devices
+from validate.constants.calibrate import calibrate_devices
 from validate.constants.fit import constants_text, write_package_file
 from validate.kinds import OPERATORS
 from validate.kinds.kind import Kind, read_measurements

@@ -16,7 +16,7 @@ from validate.cli.command import Json, Quiet, Text, Texts, command, flag, positi
 from validate.cli.words import incomplete, jobs_in, print_answer, print_remarks, share_in
 from validate.constants import fit as fitting
 from validate.constants.families import FAMILIES, TERMS, Family, Term, read_rows
-from validate.constants.least import Lines
+from validate.constants.fit import Lines
 from validate.kinds import KINDS
 from validate.kinds.kind import MeasuredRow, read_measurements
 from validate.tables.names import RowNames

@@ -12,7 +12,7 @@ from simulator.records import replace
 from validate.cli import words
 from validate.cli.command import Calibration, Jobs, Json, Quiet, Text, Texts, Trust, command, flag, positional, value
 from validate.cli.table import completed_table
-from validate.constants.families import calibrate_devices
+from validate.constants.calibrate import calibrate_devices
 from validate.kinds import OPERATORS
 from validate.kinds.kind import Kind, MeasuredRow, read_measurements
 from validate.score.report import Predictions, ScoredTable, scores_document, scores_for, scores_report

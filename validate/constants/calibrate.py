@@ -18,11 +18,14 @@ from simulator.questions.calibration import MOST_MEASURED, Calibration, Neighbou
 from simulator.questions.single import OperatorQuestion
 from simulator.records import dataclass, replace
 from simulator.results import taken
-from validate.constants.least import LeastSquares, Prior, least_errors
+from validate.constants.families import Prior, calibrating_rows, countable, device_rows
+from validate.constants.fit import LeastSquares, least_errors
 from validate.kinds.kind import MeasuredRow, RowQuestion
 from validate.kinds.timing import between_events_s
 from validate.tables.cells import NotScored
-from validate.tables.statistics import gathered, line_ranges, summarise
+from validate.tables.names import RowNames
+from validate.tables.statistics import gathered, line_ranges, sampled_digests, summarise
+from validate.tables.table import Table
 
 # Prior standard deviation of each factor's logarithm, from errors of the shared constants on devices left out.
 # It is small for classes, so that an effect common to all classes goes to the rates.
@@ -161,6 +164,20 @@ def _calibration(values: Mapping[str, float]) -> Calibration:
 def _shows_host(asked: RowQuestion) -> bool:
     of_host = asked.timing is not None and asked.timing.function is between_events_s
     return of_host or (isinstance(asked.question, OperatorQuestion) and asked.question.calls)
+
+
+def calibrate_devices(
+    table: Table, names: RowNames, trust: Sequence[str], count: int
+) -> tuple[dict[str, Calibration], frozenset[str]]:
+    """Return each device's calibration from *count* rows (at most half), and digests; raises MissingDependency."""
+    calibrations, seen = dict[str, Calibration](), frozenset[str]()
+    for part, rows in device_rows(table, names).items():
+        usable = countable(rows, names.session, trust)
+        taken = sampled_digests((row.digest for row in usable), count)
+        if taken:
+            calibrations[part] = fit_calibration(names.session, part, calibrating_rows(usable, taken)).calibration
+            seen |= taken
+    return calibrations, seen
 
 
 def calibration_yaml(

@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from simulator.api import Session
-from simulator.api.calibrations import Calibration
 from simulator.constants import constants_file
 from simulator.errors import one_line
 from simulator.package_data import own_data
@@ -17,14 +16,23 @@ from simulator.questions.single import OperatorQuestion
 from simulator.records import dataclass, field
 from simulator.topology.parts import GpuPart
 from simulator.workload.operators import Attention
-from validate.constants.least import Prior
 from validate.kinds import KINDS, OPERATORS
 from validate.kinds.kind import MeasuredRow, every_row, read_measurements
 from validate.kinds.timing import replays
 from validate.tables.cells import NotScored
 from validate.tables.names import RowNames
-from validate.tables.statistics import gathered, sampled_digests
+from validate.tables.statistics import gathered
 from validate.tables.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """The prior of a constant: its value, the standard deviation of its logarithm, and its bounds."""
+
+    value: float
+    sigma: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,19 +232,3 @@ def calibrating_rows(rows: Sequence[MeasuredRow], chosen: Collection[str]) -> li
     alike = gathered((row.digest, row) for row in rows if row.digest in chosen)
     best = [min(alike[key], key=lambda row: row.time_s) for key in sorted(alike)]
     return [row for row in best if max(each.time_s for each in alike[row.digest]) <= _APART * row.time_s]
-
-
-def calibrate_devices(
-    table: Table, names: RowNames, trust: Sequence[str], count: int
-) -> tuple[dict[str, Calibration], frozenset[str]]:
-    """Return each device's calibration from *count* rows (at most half), and digests; raises MissingDependency."""
-    from validate.constants.calibrate import fit_calibration
-
-    calibrations, seen = dict[str, Calibration](), frozenset[str]()
-    for part, rows in device_rows(table, names).items():
-        usable = countable(rows, names.session, trust)
-        taken = sampled_digests((row.digest for row in usable), count)
-        if taken:
-            calibrations[part] = fit_calibration(names.session, part, calibrating_rows(usable, taken)).calibration
-            seen |= taken
-    return calibrations, seen

@@ -1,4 +1,4 @@
-"""Tables of measured steps, on one device or several: the question of a row, read without its time (docs/scoring.md)."""
+"""Tables of measured steps, on one device or several: a row's question, read without its time (docs/scoring.md)."""
 
 import re
 from collections.abc import Mapping
