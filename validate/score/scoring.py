@@ -21,7 +21,7 @@ from simulator.records import dataclass, field, replace
 from validate.kinds import KINDS, OPERATORS
 from validate.kinds.kind import Kind, MeasuredRow, RowQuestion, every_row
 from validate.kinds.steps import configuration
-from validate.tables.cells import NotScored, measured_time, number
+from validate.tables.cells import CsvRecord, NotScored, measured_time, number
 from validate.tables.names import DeviceNames, MachineNames, RowNames, check_used, machines_named
 from validate.tables.table import Table, read_bytes, read_table, shown_as
 
@@ -134,12 +134,15 @@ def _judge(row: MeasuredRow, answer: Predicted, trust: Sequence[str]) -> None:
 
 def ranked(rows: Iterable[MeasuredRow], table: Table, kind: Kind, names: RowNames) -> Iterator[MeasuredRow]:
     """Yield *rows*, labelled ``framework_rank`` where their *kind* ranks; raises InputError for too many."""
+
+    def timed(record: CsvRecord) -> tuple[tuple[str, ...], float]:
+        cell = partial(table.cell, record)
+        return configuration(cell), kind.measured_s(cell, names)
+
     best: dict[tuple[str, ...], float] = {}  # the least time of each configuration over all frameworks
     for record in table.rows if "framework_rank" in kind.labels else ():
-        cell = partial(table.cell, record)
         with contextlib.suppress(NotScored):
-            time_s = kind.measured_s(cell, names)
-            key = configuration(cell)
+            key, time_s = timed(record)
             best[key] = min(time_s, best.get(key, time_s))
             if len(best) > MOST_DIFFERENT:
                 message = f"has more than {MOST_DIFFERENT:,} different configurations; score it in parts"
@@ -147,9 +150,8 @@ def ranked(rows: Iterable[MeasuredRow], table: Table, kind: Kind, names: RowName
     for row in rows:
         if best and row.labels.get("ranks") == "one":
             with contextlib.suppress(NotScored):
-                cell = partial(table.cell, row.record)
-                is_best = kind.measured_s(cell, names) <= best.get(configuration(cell), 0.0)
-                row.labels = {**row.labels, "framework_rank": "best" if is_best else "other"}
+                key, time_s = timed(row.record)
+                row.labels = {**row.labels, "framework_rank": "best" if time_s <= best.get(key, 0.0) else "other"}
         yield row
 
 

@@ -9,7 +9,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -239,7 +239,7 @@ class Table:
         found = self.written(row, column)
         if found or column not in self.conventions:
             return found
-        return filled(self.kind, column, lambda name: self.written(row, name))
+        return filled(self.kind, column, partial(self.written, row))
 
     def written(self, row: CsvRecord, column: str) -> str:
         """Return the stripped text under *column*, empty without one; formats are called as here."""
@@ -288,11 +288,7 @@ def added_cells(table: Table, conventions: Conventions) -> Iterator[AddedCells]:
     """Yield for each row of *table* the values that *conventions*, but the general, fill in, and their rules."""
     own, common = conventions.get(table.kind, {}), general().get(table.kind, {})
     for row in table.rows:
-
-        def cell(name: str, row: CsvRecord = row) -> str:
-            return table.written(row, name)
-
-        found: AddedCells = {}
+        cell, found = partial(table.written, row), AddedCells()
         for column in own:
             value, rule = stands_for((own, common), column, cell) if not cell(column) else ("", None)
             if rule is not None and value and rule in own[column]:
