@@ -5,8 +5,8 @@ import pytest
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Software, Where
 from validate.kinds import COLLECTIVES
-from validate.kinds.collectives import collective_name
 from validate.kinds.kind import RowQuestion
+from validate.kinds.moves import collective_name
 from validate.tables.cells import NotScored
 from validate.tables.names import RowNames
 from validate.tables.table import PUBLISHED, conventions_of, filled, stands_for

@@ -20,7 +20,7 @@ from validate.check import pace as healthy
 from validate.check.causes import Explanations, FaultExplanation, SettingEffect, explained, setting_effects
 from validate.check.pace import CheckedLink, sound
 from validate.importing.nccl_tests import NcclLog, Point
-from validate.kinds.collectives import MAX_RANKS
+from validate.kinds.moves import MAX_RANKS
 from validate.machine.describe.driver import named_for
 
 Verdict = Literal["healthy", "slow", "faster", "wrong"]

@@ -19,7 +19,7 @@ from validate.cli.words import opened, print_answer, print_remarks
 from validate.compare.comparison import check_contradiction
 from validate.importing.nccl_tests import read_nccl_tests
 from validate.importing.other_tests import is_link_test, is_osu_tests, read_link_tests, read_osu_tests
-from validate.kinds.collectives import MAX_RANKS
+from validate.kinds.moves import MAX_RANKS
 from validate.machine.describe.dumps.read import read_text
 
 SLOW = 3  # exit status "outside the requested tolerance", see simulator/console/run.py

@@ -1,8 +1,7 @@
 """Kinds of measurements: how a row becomes a question to the simulator; nothing here predicts."""
 
-from validate.kinds.collectives import COLLECTIVES
-from validate.kinds.copies import COPIES, MEMORY, STORAGE
 from validate.kinds.kind import Kind
+from validate.kinds.moves import COLLECTIVES, COPIES, MEMORY, STORAGE
 from validate.kinds.operators import LAUNCH, OPERATORS
 from validate.kinds.steps import STEPS
 

@@ -27,6 +27,7 @@ MEMORY_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "process": ("smi_bytes",),
 }  # columns by figure; of several the first with a value counts
 
+WORDS: Mapping[str, Any] = own_data("validate.kinds", "words.yaml")
 CELLS = own_patterns("validate.kinds", "words.yaml", "cells")  # what cells say
 
 ALL_COLUMNS = tuple(column for columns in MEMORY_COLUMNS.values() for column in columns)

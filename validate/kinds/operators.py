@@ -8,7 +8,6 @@ from typing import Any, cast, get_args
 from simulator.api.calibrations import StepPass, update_pass
 from simulator.api.session import Question
 from simulator.errors import one_line
-from simulator.package_data import own_data
 from simulator.questions.single import Call, Issued, Launched, LaunchQuestion, OperatorQuestion
 from simulator.records import replace
 from simulator.topology.parts import CpuPart, GpuPart
@@ -16,14 +15,14 @@ from simulator.workload import operators as ops
 from simulator.workload.kernels import PassForm, Streaming
 from simulator.workload.precision import ELEMENT_BYTES, PRECISIONS, Precision
 from validate.kinds import timing as clocks
-from validate.kinds.kind import CELLS, Cell, RowQuestion, Timed, kind_of
+from validate.kinds.kind import CELLS, WORDS, Cell, RowQuestion, Timed, kind_of
 from validate.tables.cells import NotScored, measured_s, number, threads_of, whole_cell
 from validate.tables.names import RowNames
 
 _MAX_SIZE = 1e10
 _PHASES = ("fwd", "bwd_data", "bwd_weight", "bwd")
 _WORDS = {"cache": ("warm", "cold"), "order": ("row", "column"), "clock": ("events", "host")}
-_VARIANTS: Mapping[str, Sequence[str]] = own_data("validate.kinds", "words.yaml")["variants"]
+_VARIANTS: Mapping[str, Sequence[str]] = WORDS["variants"]
 _GRADIENTS = {"NT": "fwd", "NN": "bwd_data", "TN": "bwd_weight"}
 """What a batched product of Transformer Engine is: it has none but of experts, whose layouts tell the gradients."""
 _TWO_INPUTS = frozenset(("add", "mul", "div", "pow", "sub"))
@@ -243,13 +242,13 @@ OPERATORS = kind_of("operators", read=read_operator, measured_s=lambda cell, _na
 
 
 def _operators(which: str) -> dict[str, ops.Operator]:
-    every = own_data("validate.kinds", "words.yaml")[which].items()
+    every = WORDS[which].items()
     return {name: getattr(ops, said[0])(*said[1:]) for name, said in every}
 
 
-_CALLS: Mapping[str, tuple[Call, Launched]] = own_data("validate.kinds", "words.yaml")["calls"]
+_CALLS: Mapping[str, tuple[Call, Launched]] = WORDS["calls"]
 _SMALL, _ALONE, _LAYERS = map(_operators, ("small", "alone", "layers"))
-_PARAMETERS: Mapping[str, int] = own_data("validate.kinds", "words.yaml")["parameters of layers"]
+_PARAMETERS: Mapping[str, int] = WORDS["parameters of layers"]
 _OPTIMISED = 64  # parameters of the measured optimisers
 _FLOOR = ops.Elementwise("mul_scalar", (64 << 10) // 16)  # fp64, 64 KiB read and written
 _CAPTURED = ops.Elementwise("relu", 64)

@@ -7,7 +7,6 @@ from functools import lru_cache, partial
 from typing import Any, get_args
 
 from simulator.errors import InputError, nearest, one_line
-from simulator.package_data import own_data
 from simulator.questions import options as known
 from simulator.questions.layout import REPLICAS, SCHEDULES, Layout, Schedule
 from simulator.questions.single import LaunchQuestion
@@ -19,8 +18,8 @@ from simulator.workload.network import family_of
 from simulator.workload.variants import LORA_LAYERS, LORA_WEIGHTS, LOSS_WAYS
 from simulator.workload.zoo import ZooEntry
 from simulator.workload.zoo.registry import build_network, find_entry, why_not_built
-from validate.kinds.collectives import forced_algorithm
-from validate.kinds.kind import ALL_COLUMNS, CELLS, Cell, RowQuestion, Timed, kind_of
+from validate.kinds.kind import ALL_COLUMNS, CELLS, WORDS, Cell, RowQuestion, Timed, kind_of
+from validate.kinds.moves import forced_algorithm
 from validate.kinds.timing import attention_library, from_start_s, read_back_s
 from validate.tables.cells import NotScored, nccl_of, number, one_of, quantity, whole_cell, whole_or_none
 from validate.tables.names import RowNames
@@ -30,7 +29,7 @@ _whole = partial(whole_or_none, most=_MAX_SIZE)
 _PHASES: Mapping[str, known.Mode] = {"": "train", "fwd": "forward", "bwd": "backward", **{m: m for m in known.MODES}}
 _ISSUES = ("", "eager", "graph", "graph-blocks", "compile", "compile+graph")
 _OVERLAPS = {"": BUCKET_BYTES, "none": 0.0, "tensor": 1.0}  # bucket size in bytes
-_STEPS: Mapping[str, Any] = own_data("validate.kinds", "words.yaml")["steps"]
+_STEPS: Mapping[str, Any] = WORDS["steps"]
 _WORDS = {"lora_layers": LORA_LAYERS, "lora_weights": LORA_WEIGHTS, "cross_entropy": LOSS_WAYS}  # of a network
 _IF_IT_HAS_THEM = ("gelu", "norms")  # words of a network that others do without
 _READ_EACH = "each step"  # the host reads back the loss of each step
