@@ -162,8 +162,8 @@ def account_of(row: MeasuredRow, session: Session) -> Account:
     question = row.asked.question
     with contextlib.suppress(TopocastError):
         found = session.account(replace(question, micro_batches=1) if isinstance(question, StepQuestion) else question)
-        touched = {"bound": "memory", "working_set_bytes": _number(row, "bytes")} if row.kind == "memory" else {}
-        return replace(found, **touched)
+        of_memory = row.kind == "memory"
+        return replace(found, bound="memory", working_set_bytes=_number(row, "bytes")) if of_memory else found
     return Account()
 
 

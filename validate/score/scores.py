@@ -109,7 +109,9 @@ class Scores:
     def _group(self, by: dict[str, str], every: Iterable[_Labels]) -> ScoreGroup:
         of_all = list(every)
         counted = [self._kept[""][labels] for labels in of_all if labels in self._kept[""]]
-        errors, baseline = (summarise(_known(kept[side] for kept in counted)) for side in (1, 2))
+        errors, baseline = (
+            summarise(_known(sides)) for sides in ((each[1] for each in counted), (each[2] for each in counted))
+        )
         return ScoreGroup(by, sum(self._rows[labels] for labels in of_all), errors, baseline)
 
 
