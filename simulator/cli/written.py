@@ -47,6 +47,8 @@ class Option:
     - ``usual``: what holds where nothing is said, if that is no default.
     - ``version``: an example of a value that a number would change: 2.20 is the number 2.2.
     - ``is_argument``: the value stands alone.
+    - ``is_required``: a command cannot do without it.
+    - ``word``: its spelling, if that is not its name's.
     """
 
     help: str
@@ -62,6 +64,8 @@ class Option:
     usual: str = ""
     version: str = ""
     is_argument: bool = False
+    is_required: bool = False
+    word: str = ""
 
 
 def declared_option(told: Mapping[str, Any], **more: Any) -> Option:
@@ -107,7 +111,7 @@ def _parameter(name: str, said: Option) -> inspect.Parameter:
 
         return completed(said.complete, incomplete)
 
-    word = word_of(name)
+    word = said.word or word_of(name)
     shown: dict[str, Any] = {
         "metavar": said.value or None,
         "help": said.help,
@@ -120,7 +124,7 @@ def _parameter(name: str, said: Option) -> inspect.Parameter:
         words = [f"{word}/--no-{word[2:]}" if said.default is True else word, said.short]
         how = typer.Option(*filter(None, words), **shown)
     kind: Any = list[str] | None if said.several else str | None if said.default is None else type(said.default)
-    default = None if said.several else said.default
+    default = inspect.Parameter.empty if said.is_required else None if said.several else said.default
     return inspect.Parameter(name, _NAMED, default=default, annotation=Annotated[kind, how])
 
 

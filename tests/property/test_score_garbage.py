@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from simulator.errors import InputError
 from simulator.plan.plan import PlanBuilder
-from validate.cli.score import score_command
+from tests.validate_commands import score_command
 
 COLUMNS = [
     "machine", "n_nodes", "n_gpus", "gpu_set", "group_size", "n_groups_concurrent", "collective", "bytes", "time_s",
@@ -53,7 +53,7 @@ def score(raw: bytes):
         path, out = Path(folder) / "t.csv", Path(folder) / "p.csv"
         path.write_bytes(raw)
         try:
-            score_command([str(path)], as_json=True, out=str(out))
+            score_command([str(path)], json=True, out=str(out))
         except InputError as error:
             refused = str(error)
         else:

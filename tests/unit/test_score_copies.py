@@ -9,7 +9,7 @@ from simulator.constants import DEFAULT
 from simulator.host.copies import CopyCosts
 from simulator.questions.calibration import Calibration
 from simulator.questions.single import CopyQuestion
-from validate.cli.score import score_command
+from tests.validate_commands import score_command
 from validate.kinds import COPIES
 from validate.kinds.kind import RowQuestion
 from validate.tables.cells import NotScored
@@ -212,7 +212,7 @@ def test_a_table_is_known_by_its_columns(tmp_path, capsys) -> None:
     table = tmp_path / "copies.csv"
     rate = 16 * MIB / (ENGINE_S + 1e-6 + 16 * MIB / 10e9) / 1e9
     table.write_text(f"machine,kind,src,dst,bytes,pinned,GBps\nbox,h2d,host,cuda:1,{16 * MIB},1,{rate!r}\n")
-    score_command([str(table)], as_json=True, machines=[f"box={tmp_path / 'round.yaml'}"])
+    score_command([str(table)], json=True, machine=[f"box={tmp_path / 'round.yaml'}"])
     scored = json.loads(capsys.readouterr().out)["tables"][0]
     assert (scored["kind"], scored["scored"]) == ("copies", 1)
     assert scored["overall"]["median_ape"] == pytest.approx(0, abs=1e-9)
@@ -221,7 +221,7 @@ def test_a_table_is_known_by_its_columns(tmp_path, capsys) -> None:
 
 @pytest.mark.corpus
 def test_errors_of_published_copies(corpus, capsys) -> None:
-    score_command([str(corpus / "copies.csv")], as_json=True, by="kind,pinned")
+    score_command([str(corpus / "copies.csv")], json=True, by="kind,pinned")
     scored = json.loads(capsys.readouterr().out)["tables"][0]
     assert scored["scored"] > 450
     assert scored["overall"]["median_ape"] < 0.08 < scored["baselines"]["data sheet"]["median_ape"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from simulator.plan.plan import PlanBuilder
-from validate.cli.score import score_command
+from tests.validate_commands import score_command
 
 ROOT = Path(__file__).parents[2]
 FOLDER = Path(os.environ.get("TOPOCAST_CORPUS") or ROOT.parent / "shared" / "corpus")
@@ -38,7 +38,7 @@ def latency(monkeypatch):
 
 
 def score(capsys, file, out=None, strategy="fake"):
-    score_command([str(file)], as_json=True, out=None if out is None else str(out), strategy=strategy)
+    score_command([str(file)], json=True, out=None if out is None else str(out), strategy=strategy)
     return json.loads(capsys.readouterr().out)["tables"][0]
 
 

@@ -19,7 +19,7 @@ from simulator.topology.catalogue import load_part
 from simulator.topology.parts import CpuPart
 from simulator.workload.kernels import Gemm, Streaming
 from simulator.workload.operators import Attention, Convolution, Recurrent
-from validate.cli.score import score_command
+from tests.validate_commands import score_command
 from validate.kinds import OPERATORS
 from validate.kinds.kind import RowQuestion
 from validate.tables.cells import NotScored
@@ -175,7 +175,7 @@ def test_a_table_of_a_cpu_is_scored_with_its_topology(tmp_path, capsys) -> None:
     table = tmp_path / "ops.csv"
     row = {**LINEAR, "device": "my-make-of-cpu", "time_s": "0.01", "threads": "4"}
     table.write_text(f"{','.join(row)}\n{','.join(row.values())}\n")
-    score_command([str(table)], as_json=True, topology=str(file))
+    score_command([str(table)], json=True, topology=str(file))
     scored = json.loads(capsys.readouterr().out)["tables"][0]
     names = RowNames(devices=DeviceNames(topology=str(file)))
     expected_s = predicted_s(names, device="my-cpu", threads="4")
@@ -202,7 +202,7 @@ def test_what_is_issued_call_by_call_waits_for_its_host() -> None:
 def test_errors_on_the_xeon_phi(corpus, tmp_path, capsys) -> None:
     lines = (corpus / "ops.csv").read_text(encoding="utf-8").splitlines(keepends=True)
     (tmp_path / "phi.csv").write_text("".join([lines[0], *(line for line in lines if "knl-7250" in line)]))
-    score_command([str(tmp_path / "phi.csv")], as_json=True)
+    score_command([str(tmp_path / "phi.csv")], json=True)
     scored = json.loads(capsys.readouterr().out)["tables"][0]
     assert scored["rows"] == scored["scored"] == 326
     assert scored["overall"]["median_ape"] < 0.15 < scored["baselines"]["roofline"]["median_ape"]

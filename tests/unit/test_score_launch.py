@@ -13,7 +13,7 @@ from simulator.host.disks import block_time
 from simulator.questions.single import DiskQuestion
 from simulator.topology.parts import StoragePart
 from simulator.workload.operators import Elementwise, LayerNorm, Linear
-from validate.cli.score import score_command
+from tests.validate_commands import score_command
 from validate.kinds import LAUNCH, STORAGE
 from validate.kinds.timing import TimingCosts
 from validate.tables.cells import NotScored
@@ -125,7 +125,7 @@ def test_a_kernel_that_stays_pays_a_barrier_and_no_start() -> None:
 def test_a_table_of_launches_is_known_by_its_columns(tmp_path, capsys) -> None:
     table = tmp_path / "launch.csv"
     table.write_text(f"device,metric,mode,time_s\n{GPU},{RELU},from a captured graph,1.5e-6\n")
-    score_command([str(table)], as_json=True)
+    score_command([str(table)], json=True)
     scored = json.loads(capsys.readouterr().out)["tables"][0]
     assert (scored["kind"], scored["scored"]) == ("launch", 1)
     assert {"issue": "graph"} in [group["by"] for group in scored["groups"]]
@@ -135,7 +135,7 @@ def test_a_name_may_be_in_one_of_several_tables(tmp_path, capsys) -> None:
     launches, operators = tmp_path / "launch.csv", tmp_path / "ops.csv"
     launches.write_text(f"device,metric,mode,time_s\nmine,{RELU},from a captured graph,1.5e-6\n")
     operators.write_text("device,op,dtype,time_s,m,n,k\nt4,linear,fp32,1e-3,512,512,512\n")
-    score_command([str(launches), str(operators)], as_json=True, devices=["mine=t4"])
+    score_command([str(launches), str(operators)], json=True, device=["mine=t4"])
     assert [table["scored"] for table in json.loads(capsys.readouterr().out)["tables"]] == [1, 1]
 
 
@@ -174,21 +174,21 @@ def test_a_table_of_disks(tmp_path, capsys) -> None:
         "schema_version: 1\nname: box\ndevices:\n  cpu0: {part: generic-desktop-cpu}\n  ssd0: {part: nvme-gen3}\n"
         "links: [{between: [ssd0, cpu0], part: pcie3-x4}]\n"
     )
-    score_command([str(table)], as_json=True, topology=str(machine))
+    score_command([str(table)], json=True, topology=str(machine))
     scored = json.loads(capsys.readouterr().out)["tables"][0]
     assert (scored["kind"], scored["scored"], scored["rows"]) == ("storage", 3, 5)
     assert set(scored["skipped"]) == {
         "cache is tape; it may be direct, dropped, page cache",
         "no model of accesses of kind seek",
     }
-    score_command([str(table)], as_json=True, topology="cpu-i7-3820")
+    score_command([str(table)], json=True, topology="cpu-i7-3820")
     skipped = json.loads(capsys.readouterr().out)["tables"][0]["skipped"]
     assert "the machine has no disk; devices needs for example ssd0: {part: nvme-gen4}" in skipped
 
 
 @pytest.mark.corpus
 def test_errors_of_published_launches(corpus, capsys) -> None:
-    score_command([str(corpus / "launch.csv")], as_json=True)
+    score_command([str(corpus / "launch.csv")], json=True)
     scored = json.loads(capsys.readouterr().out)["tables"][0]
     assert scored["scored"] == 53
     assert scored["overall"]["median_ape"] < 0.15 < scored["baselines"]["kernel"]["median_ape"]

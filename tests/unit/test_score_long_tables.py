@@ -12,7 +12,7 @@ import validate.score.scores
 import validate.score.scoring
 from simulator.api.session import Session
 from simulator.errors import InputError
-from validate.cli.score import score_command
+from tests.validate_commands import score_command
 from validate.kinds.kind import MeasuredRow
 from validate.score.scores import Scores
 from validate.tables.cells import MAX_HELD, MAX_ROWS, CsvRecord, read_records
@@ -51,14 +51,14 @@ def test_rows_that_ask_the_same_are_predicted_once(
     asked = []
     before = Session.time_s
     monkeypatch.setattr(Session, "time_s", lambda self, question: asked.append(question) or before(self, question))
-    score_command([_table(tmp_path / "t.csv", 2_000)], as_json=True)
+    score_command([_table(tmp_path / "t.csv", 2_000)], json=True)
     [found] = json.loads(capsys.readouterr().out)["tables"]
     assert found["scored"] == 1_000
     assert len(asked) == len(set(asked)) == 8
 
 
 def test_answers_come_from_the_statistics_of_all_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    score_command([_table(tmp_path / "t.csv", 360)], as_json=True, by="machine", out=str(tmp_path / "out.csv"))
+    score_command([_table(tmp_path / "t.csv", 360)], json=True, by="machine", out=str(tmp_path / "out.csv"))
     [found] = json.loads(capsys.readouterr().out)["tables"]
     lines = (tmp_path / "out.csv").read_text().splitlines()[1:]
     errors = sorted(abs(float(line.split(",")[-2])) for line in lines if line.startswith("4gpu-pcie"))

@@ -12,7 +12,7 @@ from simulator.questions.single import AccessQuestion
 from simulator.topology.catalogue import load_part
 from simulator.topology.parts import CacheLevel, CpuPart
 from simulator.workload.kernels import Streaming
-from validate.cli.score import score_command
+from tests.validate_commands import score_command
 from validate.kinds import MEMORY
 from validate.kinds.kind import RowQuestion
 from validate.tables.cells import NotScored
@@ -167,7 +167,7 @@ def test_a_table_is_grouped_by_what_holds_its_sets(tmp_path, capsys) -> None:
     table = tmp_path / "memory.csv"
     rows = [f"{GPU},torch stream,copy,{size},fp32,1000" for size in (MIB, 1 << 32)]
     table.write_text("\n".join(["device,bench,kernel,bytes,dtype,GBps", *rows]) + "\n")
-    score_command([str(table)], as_json=True)
+    score_command([str(table)], json=True)
     scored = json.loads(capsys.readouterr().out)["tables"][0]
     assert (scored["kind"], scored["scored"]) == ("memory", 2)
     groups = [group["by"] for group in scored["groups"]]
@@ -178,7 +178,7 @@ def test_a_table_is_grouped_by_what_holds_its_sets(tmp_path, capsys) -> None:
 @pytest.mark.slow
 @pytest.mark.corpus
 def test_errors_of_published_streams(corpus, capsys) -> None:
-    score_command([str(corpus / "memory.csv")], as_json=True)
+    score_command([str(corpus / "memory.csv")], json=True)
     scored = json.loads(capsys.readouterr().out)["tables"][0]
     assert scored["scored"] > 400
     assert scored["overall"]["median_ape"] < 0.1 < scored["baselines"]["data sheet"]["median_ape"]

@@ -15,8 +15,7 @@ from simulator.devices.dispatch import DispatchCosts
 from simulator.errors import InputError, MissingDependency
 from simulator.topology.catalogue import load_part
 from simulator.workload.operators import Attention
-from validate.cli.calibrate import calibrate_command
-from validate.cli.score import score_command
+from tests.validate_commands import calibrate_command, score_command
 from validate.kinds import OPERATORS
 from validate.kinds.kind import RowQuestion
 from validate.tables.cells import NotScored
@@ -45,7 +44,7 @@ def table(tmp_path, *rows, name="ops.csv", columns=COLUMNS):
 
 
 def document(capsys, file, **options):
-    score_command([file], as_json=True, **options)
+    score_command([file], json=True, **options)
     return json.loads(capsys.readouterr().out)["tables"][0]
 
 
@@ -156,12 +155,12 @@ def test_rows_that_cannot_be_scored(tmp_path, capsys, cells, reason):
 def test_a_name_of_the_table_is_made_a_part(tmp_path, capsys):
     file = table(tmp_path, {"device": "h100-unspecified"}, {})
     assert document(capsys, file)["scored"] == 1
-    assert document(capsys, file, devices=["h100-unspecified=h100-pcie"])["scored"] == 2
+    assert document(capsys, file, device=["h100-unspecified=h100-pcie"])["scored"] == 2
 
 
 def test_a_part_for_all_rows_makes_the_column_needless(tmp_path, capsys):
     file = table(tmp_path, {}, columns=[c for c in COLUMNS if c != "device"])
-    assert document(capsys, file, devices=["t4"])["scored"] == 1
+    assert document(capsys, file, device=["t4"])["scored"] == 1
 
 
 def test_predictions_do_not_depend_on_what_was_measured(tmp_path, capsys):

@@ -14,7 +14,7 @@ from simulator.errors import InputError
 from simulator.questions.where import Software
 from simulator.step.memory import MemoryNeed
 from tests.calls import hang_limit
-from validate.cli.score import score_command
+from tests.validate_commands import score_command
 from validate.kinds.kind import MemoryFigure, memory_figures
 
 ROW = {"machine": "dgx-a100-80gb", "model": "alexnet", "batch_per_gpu": "8", "dtype": "fp32"}
@@ -32,7 +32,7 @@ def written(folder: Path, *rows: dict[str, str], columns: tuple[str, ...] = COLU
 
 
 def scored(capsys: pytest.CaptureFixture[str], file: str, **options: Any) -> dict[str, Any]:
-    score_command([file], as_json=True, **options)
+    score_command([file], json=True, **options)
     (found,) = json.loads(capsys.readouterr().out)["tables"]
     return found
 

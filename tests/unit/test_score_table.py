@@ -11,7 +11,7 @@ from simulator.collectives.communicator import Unsuitable
 from simulator.collectives.nccl.cost import costs_of
 from simulator.collectives.registry import strategy_of
 from simulator.plan.plan import Flow, PlanBuilder
-from validate.cli.score import score_command
+from tests.validate_commands import score_command
 from validate.score.report import ADDED
 
 HEADER = "machine,n_nodes,n_gpus,gpu_set,group_size,n_groups_concurrent,collective,bytes,time_s,trust,note"
@@ -67,7 +67,7 @@ def table(tmp_path, *rows, name="t.csv", header=HEADER):
 
 
 def document(capsys, *files, **options):
-    score_command(list(files), as_json=True, strategy="ring", **options)
+    score_command(list(files), json=True, strategy="ring", **options)
     return json.loads(capsys.readouterr().out)
 
 
@@ -174,7 +174,7 @@ def test_all_rows_are_scored_skipped_or_context(tmp_path, capsys, strategy):
 
 def test_machine_that_nccl_does_not_run_on(tmp_path, capsys):
     file = table(tmp_path, row(machine="knl7250-cluster", nodes="2", gpus="2"))
-    score_command([file], as_json=True)
+    score_command([file], json=True)
     scored = json.loads(capsys.readouterr().out)["tables"][0]
     assert scored["skipped"] == {"nccl does not fit: NCCL does not run on this hardware": 1}
 
@@ -272,7 +272,7 @@ def test_a_row_says_which_nccl_ran(tmp_path, capsys, monkeypatch, strategies_ane
         ",NCCL 2.9.9,uint8",
     )
     rows = [f"4gpu-pcie,4,all_reduce,8,1,{forced}" for forced in asked]
-    score_command([table(tmp_path, *rows, header=header)], as_json=True)
+    score_command([table(tmp_path, *rows, header=header)], json=True)
     assert json.loads(capsys.readouterr().out)["tables"][0]["scored"] == 8
     assert made == [
         ("tree", True, True),

@@ -16,7 +16,7 @@ from simulator.questions.where import Where
 from simulator.step.issue import launches_of
 from simulator.workload.zoo.registry import build_network, find_entry
 from tests.asked import alone_on
-from validate.cli.score import score_command
+from tests.validate_commands import score_command
 from validate.kinds import KINDS, STEPS
 from validate.kinds.kind import RowQuestion, Timed
 from validate.kinds.steps import step_measured_s
@@ -80,7 +80,7 @@ def table(tmp_path, *rows, name="t.csv"):
 
 
 def document(capsys, file, **options):
-    score_command([file], as_json=True, **options)
+    score_command([file], json=True, **options)
     return json.loads(capsys.readouterr().out)["tables"][0]
 
 
@@ -601,7 +601,7 @@ def test_a_calibration_is_used(tmp_path, capsys):
 def test_a_machine_can_be_named(tmp_path, capsys):
     file = table(tmp_path, {"machine": "the-box"})
     assert document(capsys, file)["scored"] == 0
-    assert document(capsys, file, machines=["the-box=p3.2xlarge"])["scored"] == 1
+    assert document(capsys, file, machine=["the-box=p3.2xlarge"])["scored"] == 1
     assert document(capsys, file, topology="p3.2xlarge")["scored"] == 1
 
 

@@ -1,18 +1,15 @@
-"""The command line ``validate``: each command is declared in the file of its name, imported when it is named."""
+"""The command line ``validate``: ``options.yaml`` declares each command, whose file is imported when it runs."""
 
 import sys
 from collections.abc import Sequence
-from importlib import import_module
-from keyword import iskeyword
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from simulator import __version__
 from simulator.cli.written import EPILOG, SETTINGS
 from simulator.console.run import run_app, run_process
-from simulator.errors import InputError
+from validate.cli.command import COMMANDS, add_commands, check_named
 
 __all__ = ["app", "main"]
 
@@ -24,46 +21,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(run_app(app, "validate", arguments))
 
 
-_SHOWN = (
-    *("score", "fit", "bands", "calibrate", "compare", "run", "cluster", "describe", "check", "design", "certify"),
-    *("trace", "import", "blind", "table"),
-)
 _TOLD = (
     *("run", "compare", "check", "trace", "describe", "score", "table", "blind"),
     *("calibrate", "certify", "design", "import", "cluster", "fit", "bands"),
 )
-
-
-class _Commands(dict[str, Any]):
-    """The commands by name; None stands for one that was not asked for yet."""
-
-    def __getitem__(self, name: str) -> Any:
-        if super().__getitem__(name) is None:
-            self[name] = typer.main.get_command(import_module(f"validate.cli.{name}{'_' * iskeyword(name)}").app)
-        return super().__getitem__(name)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            return default
-
-    def items(self) -> Any:
-        return {name: self[name] for name in self}.items()
-
-
-class _Group(TyperGroup):
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.commands = _Commands(dict.fromkeys(_SHOWN))
-
-
 app = typer.Typer(
-    name="validate",
-    cls=_Group,
-    help="Compare predicted times with measured ones, and measure them.",
-    epilog=EPILOG,
-    **SETTINGS,
+    name="validate", help="Compare predicted times with measured ones, and measure them.", epilog=EPILOG, **SETTINGS
 )
 
 
@@ -75,5 +38,7 @@ def _validate(
     if version:
         typer.echo(f"validate {__version__}")
         raise typer.Exit
-    if context.invoked_subcommand is None:
-        raise InputError(f"a command is needed: {', '.join(_TOLD)} (--help)")
+    check_named(context, "", _TOLD)
+
+
+add_commands(app, COMMANDS)

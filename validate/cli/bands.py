@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.resources import files as files_of
 from pathlib import Path
-from typing import Annotated
 
 from simulator.api.session import Question
 from simulator.cli.table import table_of
@@ -14,8 +13,8 @@ from simulator.console.style import Progress, choose_style
 from simulator.errors import InputError, one_line
 from validate.bands import make
 from validate.bands.make import BandRow, measured, thinned
-from validate.cli.command import Jobs, Json, Quiet, Texts, Trust, command, flag, positional
-from validate.cli.words import grades_in, incomplete, jobs_in, print_remarks, print_result
+from validate.cli.command import Given
+from validate.cli.words import grades_in, incomplete, jobs_in, print_result
 from validate.constants.calibrate import calibrate_devices
 from validate.constants.fit import constants_text, write_package_file
 from validate.kinds import OPERATORS
@@ -27,50 +26,36 @@ from validate.tables.table import STDIN, Table
 _CALIBRATED_ON = 50  # rows per device
 
 
-@command("bands")
-def bands_command(
-    files: Annotated[Texts, positional("TABLE.csv", "Tables of measurements, as validate score reads them.")] = None,
-    judge: Annotated[
-        bool, flag("--judge", "Leave out each place, source, generation; show how often the other bands hold.")
-    ] = False,
-    write: Annotated[bool, flag("--write", "Write the bands to the file that answers read.")] = False,
-    trust: Trust = "A,B",
-    jobs: Jobs = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """Derive the 80 % bands of answers from errors on measured rows.
-
-    Prints the quantiles of log(measured / predicted) for each class of answers, and how much wider bands must be for
-    unmeasured devices.  docs/decisions/bands.md explains the method.
-    """
+def bands_command(given: Given) -> None:
+    """Derive the 80 % bands of answers from errors on measured rows."""
+    files = given.files
     if not files:
         raise InputError("tables are needed, for example: validate bands ops.csv collectives.csv training.csv")
     if STDIN in files:
         raise InputError("-: a file is needed")
-    if judge and write:
+    if given.judge and given.write:
         raise InputError("--judge leaves places out and writes nothing; one of the two")
-    grades, processes = grades_in(trust), jobs_in(jobs)
+    grades, processes = grades_in(given.trust), jobs_in(given.jobs)
     scoring = Scoring(ScoringOptions())
     tables = [read_measurements(file, scoring.kinds) for file in files]
-    print_remarks(incomplete(table for table, _ in tables), quiet=quiet)
+    given.remark(incomplete(table for table, _ in tables))
     session = scoring.names.session
     rows: list[BandRow] = []
     after: dict[Question, make.CalibratedRow] = {}
-    with Progress(sum(len(table.rows) for table, _ in tables), "scoring", quiet=quiet) as progress:
+    with Progress(sum(len(table.rows) for table, _ in tables), "scoring", quiet=given.quiet) as progress:
         for table, kind in tables:
             is_scored = all(name in table.position for name in ADDED)  # the table comes from validate score --out
             rows += measured(
                 scoring.score(table, kind, grades, as_written=is_scored, jobs=processes, advance=progress.advance),
                 session,
             )
-            if kind.name == OPERATORS.name and not judge:
+            if kind.name == OPERATORS.name and not given.judge:
                 after |= _calibrated(scoring, table, kind, grades)
     if not rows:
         raise InputError("no row can be predicted")
     rows = thinned(rows)
-    if judge:
-        _show_coverage({what: make.coverage(rows, by) for what, by in make.LEFT_OUT.items()}, as_json=as_json)
+    if given.judge:
+        _show_coverage({what: make.coverage(rows, by) for what, by in make.LEFT_OUT.items()}, as_json=given.json)
         return
     found = make.make_evidence(rows, calibrated=after, session=session)
     document = make.bands_document(found, [Path(file).name for file in files])
@@ -78,10 +63,10 @@ def bands_command(
     classes = [["class", "rows", "places", *names]]  # whose bands hold 80 % of the ratios measured / predicted
     for entry in document["classes"]:
         classes.append([entry["name"], *(f"{entry[n]:g}" for n in ("rows", "places", *names))])
-    print_result(json.dumps(document, indent=2) + "\n" if as_json else _table(classes))
-    if write:
+    print_result(json.dumps(document, indent=2) + "\n" if given.json else _table(classes))
+    if given.write:
         path = write_package_file(files_of("simulator.bands") / "bands.json", constants_text(document, "classes"))
-        if not quiet and sys.stderr is not None:
+        if not given.quiet and sys.stderr is not None:
             sys.stderr.write(f"wrote {one_line(path)}\n")
 
 

@@ -4,7 +4,6 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 from simulator.cli.table import table_of
 from simulator.console.files import OutputFile
@@ -14,8 +13,8 @@ from simulator.records import asdict
 from simulator.user_files import read_user_file
 from validate.blind import record as recording
 from validate.blind.record import PREDICTIONS, PROJECT, RECORD, BlindErrors, BlindEvent, digest_of
-from validate.cli.command import Jobs, Json, Quiet, Text, Texts, Trust, command, group_of_commands, positional, value
-from validate.cli.words import grades_in, incomplete, jobs_in, print_answer, print_remarks
+from validate.cli.command import Given
+from validate.cli.words import grades_in, incomplete, jobs_in
 from validate.kinds import KINDS
 from validate.kinds.kind import recognise
 from validate.score.scoring import Scoring, ScoringOptions
@@ -25,45 +24,18 @@ from validate.tables.table import STDIN, read_bytes, shown_as, tabulate
 
 _MOST_BYTES = 64_000_000
 _SCHEMA_VERSION = 1
-group = group_of_commands("blind", "Record predictions before measurements are looked at, and their errors.")
-Record = Annotated[Text, value("DIR", "The folder of the record.  [default: that of the project]")]
-Commit = Annotated[Text, value("HASH", "The commit of the program, as git rev-parse HEAD prints it.")]
-Date = Annotated[Text, value("DAY", "Today, as date -I prints it.")]
 
 
-@command("add", of=group)
-def blind_add(
-    file: Annotated[Text, positional("TABLE.csv", "A table of measurements that nobody has looked at.")] = None,
-    name: Annotated[Text, value("NAME", "What the record calls the table.")] = None,
-    source: Annotated[Text, value("TEXT", "Who measured, and where it is published.")] = None,
-    commit: Commit = None,
-    date: Date = None,
-    out: Annotated[Text, value("DIR", "Folder for NAME.questions.csv and NAME.sealed.")] = None,
-    record: Record = None,
-    topology: Annotated[Text, value("FILE", "The machine of every row: a path or a built-in name.")] = None,
-    machines: Annotated[
-        Texts, value("NAME=FILE", "Topology of one machine in the table; repeatable.", "--machine")
-    ] = None,
-    devices: Annotated[
-        Texts, value("[NAME=]PART", "Part of one device in the table, or of every device; repeatable.", "--device")
-    ] = None,
-    trust: Trust = "A,B",
-    jobs: Jobs = None,
-    quiet: Quiet = False,
-) -> None:
-    """Predict a table before its measurements are looked at, and record the predictions.
-
-    The table is split: NAME.questions.csv has the columns that a prediction may depend on, NAME.sealed the whole table
-    in a form that nobody reads by accident.  Only the questions are predicted.  Predictions, bands, the commit and the
-    date go to the record, with a digest of the sealed table; no error is computed or shown.
-    """
+def blind_add(given: Given) -> None:
+    """Predict a table before its measurements are looked at, and record the predictions."""
+    file = given.file
     if file is None or file == STDIN:
         raise InputError("a table in a file is needed, for example: validate blind add TABLE.csv --name mine ...")
-    said = _needed({"--name": name, "--source": source, "--commit": commit, "--date": date, "--out": out})
-    folder, grades = Path(record) if record is not None else PROJECT, grades_in(trust)
+    said = _needed(given, "name source commit date out")
+    folder, grades = Path(given.record) if given.record is not None else PROJECT, grades_in(given.trust)
     events = recording.read_record(folder)
     recording.check_new(said["--name"], events)
-    scoring = Scoring(ScoringOptions(topology, tuple(machines or ()), None, tuple(devices or ())))
+    scoring = Scoring(ScoringOptions(given.topology, given.machine, None, given.device))
     raw = read_bytes(file)
     records = read_records(raw, shown_as(file))
     kind = recognise(records[0].fields, scoring.kinds)
@@ -72,8 +44,8 @@ def blind_add(
     for option, place in (("--out", Path(said["--out"])), ("--record", folder)):
         _make_folder(option, place)
     questions, seal = recording.questions_of(table, kind), recording.sealed(raw)
-    with Progress(len(table.rows), "predicting", quiet=quiet) as progress:
-        predictions = recording.predict_blind(questions, kind, scoring, grades, jobs_in(jobs), progress.advance)
+    with Progress(len(table.rows), "predicting", quiet=given.quiet) as progress:
+        predictions = recording.predict_blind(questions, kind, scoring, grades, jobs_in(given.jobs), progress.advance)
     written = recording.written_predictions(predictions)
     rows, predicted, refused = recording.outcomes_of(predictions)
     event = BlindEvent(
@@ -87,27 +59,17 @@ def blind_add(
             output.write(content)
     _append(folder, events, event, {f"{PREDICTIONS}/{event.name}.csv": written})  # last: without a seal none is scored
     remark = f"{event.name}: {predicted} of {rows} rows predicted; none compared"
-    print_remarks([*incomplete([table]), remark], quiet=quiet)
+    given.remark([*incomplete([table]), remark])
 
 
-@command("score", of=group)
-def blind_score(
-    name: Annotated[Text, positional("NAME", "What the record calls the table.")] = None,
-    file: Annotated[Text, positional("SEALED", "The sealed table that validate blind add wrote.")] = None,
-    commit: Commit = None,
-    date: Date = None,
-    record: Record = None,
-    as_json: Json = False,
-) -> None:
-    """Open a sealed table, and record the errors of the predictions that were made before: once.
-
-    The predictions are those of the record, whatever the program would say now.
-    """
-    if name is None or file is None:
+def blind_score(given: Given) -> None:
+    """Open a sealed table, and record the errors of the predictions that were made before: once."""
+    file = given.file
+    if given.name is None or file is None:
         raise InputError("a name and a sealed table are needed, for example: validate blind score mine mine.sealed ...")
-    said = _needed({"--commit": commit, "--date": date})
-    folder, events = _read_there(record)
-    entry = recording.predicted_entry(events, name)
+    said = _needed(given, "commit date")
+    folder, events = _read_there(given.record)
+    entry = recording.predicted_entry(events, given.name)
     if said["--date"] < entry.date:
         raise InputError(f"--date: '{entry.name}' was predicted on {entry.date}, after {said['--date']}")
     path = folder / PREDICTIONS / f"{entry.name}.csv"
@@ -123,33 +85,26 @@ def blind_score(
     day, made_by = said["--date"], said["--commit"]
     event = BlindEvent(what="scored", name=entry.name, date=day, commit=made_by, kind=entry.kind, errors=errors)
     _append(folder, events, event, {})
-    print_answer(_document([event]), partial(_by_data_set, event), as_json=as_json)
+    given.answer(_document([event]), partial(_by_data_set, event))
 
 
-@command("show", of=group)
-def blind_show(
-    name: Annotated[Text, positional("NAME", "An entry, for its errors by data set.")] = None,
-    record: Record = None,
-    as_json: Json = False,
-) -> None:
-    """Show the blind record: each table by kind and date, and how good its predictions were.
-
-    A figure that nobody recorded is shown as -.
-    """
-    _, events = _read_there(record)
+def blind_show(given: Given) -> None:
+    """Show the blind record: each table by kind and date, and how good its predictions were."""
+    name = given.name
+    _, events = _read_there(given.record)
     if name is None:
-        print_answer(_document(events), partial(_overview, events), as_json=as_json)
+        given.answer(_document(events), partial(_overview, events))
         return
     by_name = {event.name: event for event in events}
     event = by_name[name] if name in by_name else recording.predicted_entry(events, name)  # refuses it
-    print_answer(_document([event]), partial(_by_data_set, event), as_json=as_json)
+    given.answer(_document([event]), partial(_by_data_set, event))
 
 
-def _needed(given: dict[str, str | None]) -> dict[str, str]:
-    missing = [option for option, text in given.items() if not text]
+def _needed(given: Given, options: str) -> dict[str, str]:
+    said: dict[str, str] = {f"--{name}": getattr(given, name) for name in options.split()}
+    missing = [option for option, text in said.items() if not text]
     if missing:
         raise InputError(f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} needed")
-    said = {option: text for option, text in given.items() if text}
     for option in ("--name", "--commit", "--date"):
         if option in said:
             recording.checked(option, said[option])

@@ -6,15 +6,14 @@ from collections import Counter
 from collections.abc import Mapping
 from os.path import isdir
 from pathlib import Path
-from typing import Annotated
 
 from simulator.console.style import choose_style
 from simulator.errors import Fault, InputError, one_line
 from simulator.records import replace
 from simulator.topology.catalogue import load_part
 from simulator.user_files import read_user_file
-from validate.cli.command import Quiet, Text, command, positional, value
-from validate.cli.words import give, grades_in, opened, print_remarks
+from validate.cli.command import Given
+from validate.cli.words import give, grades_in, opened
 from validate.compare.calibrating import CLOCKS, FittedCalibration, FolderDevice
 from validate.compare.comparison import ComparisonOptions, find_places, fit_folder, scoring_at, unlike_part
 from validate.compare.folder import RECORD, read_folder
@@ -31,12 +30,13 @@ from validate.tables.statistics import by_frequency, gathered, line_ranges, skip
 from validate.tables.table import STDIN, read_bytes, read_table, same_file, shown_as
 
 
-def calibrate_folder(name: Text, device: Text, topology: Text, out: Text, trust: str, *, quiet: bool) -> None:
-    """Fit constants of the device measured in the folder *name*, written as YAML; also raises MissingDependency."""
+def _calibrate_folder(given: Given) -> None:
+    """Fit constants of the device measured in a folder, written as YAML; also raises MissingDependency."""
+    name, device, out = given.measurements, given.device, given.out
     if name is None:
         raise InputError("a folder is needed, for example: validate calibrate measured/ --out mine.calibration.yaml")
     folder = read_folder(name)
-    asked = ComparisonOptions(topology, (device,) if device else (), trust=grades_in(trust, folder))
+    asked = ComparisonOptions(given.topology, (device,) if device else (), trust=grades_in(given.trust, folder))
     with opened(out) as output:
         places = find_places(folder, asked.topology, asked.devices)
         bench = FolderDevice(places.part, scoring_at(places).names)
@@ -46,7 +46,7 @@ def calibrate_folder(name: Text, device: Text, topology: Text, out: Text, trust:
     whole = {CLOCKS} if fitted.clocks else set()  # tables that were fitted to, and have no prediction of their own
     skipped = Counter(row.skipped for row in rows if row.skipped and row.table not in whole).most_common()
     unused = (f"not used: {count} rows: {reason}" for reason, count in skipped)
-    print_remarks([f"{places.part}: {_folder_summary(bench, fitted)}{where}", *unused], quiet=quiet)
+    given.remark([f"{places.part}: {_folder_summary(bench, fitted)}{where}", *unused])
 
 
 def folder_yaml(part: str, table: str, bench: FolderDevice, fitted: FittedCalibration) -> str:
@@ -80,35 +80,21 @@ def _folder_summary(bench: FolderDevice, fitted: FittedCalibration) -> str:
 _REASONS = 8  # most reasons in one message
 
 
-@command("calibrate")
-def calibrate_command(
-    measurements: Annotated[
-        Text, positional("MEASUREMENTS", "A folder from validate run, or a table of operators; - is standard input.")
-    ] = None,
-    trace: Annotated[Text, value("FILE", "Instead: a trace of PyTorch's profiler with record_shapes=True.")] = None,
-    device: Annotated[Text, value("PART", "The measured part; needed for a folder only if it names none.")] = None,
-    topology: Annotated[Text, value("FILE", "For a folder: the measured machine.")] = None,
-    out: Annotated[Text, value("FILE", "Write the YAML to FILE.")] = None,
-    trust: Annotated[str, value("A,B", "Trust grades of the rows to use.")] = "A,B",
-    quiet: Quiet = False,
-) -> None:
-    """Fit the constants of one device to measurements of it.
-
-    Writes a YAML file for simulate --calibration that includes the measured points.  A table calibrates operators, and
-    so do the kernels of a profile (--trace); a folder also calibrates the host, from launches and steps.
-    """
-    file = measurements
-    if trace is not None and (file is not None or topology is not None):
+def calibrate_command(given: Given) -> None:
+    """Fit the constants of one device to measurements of it."""
+    trace, device, out = given.trace, given.device, given.out
+    file = given.measurements
+    if trace is not None and (file is not None or given.topology is not None):
         raise InputError("--trace: takes the place of MEASUREMENTS and --topology; it needs --device PART")
-    if trace is None and (topology is not None or (file not in (None, STDIN) and isdir(file or ""))):
-        calibrate_folder(file, device, topology, out, trust, quiet=quiet)
+    if trace is None and (given.topology is not None or (file not in (None, STDIN) and isdir(file or ""))):
+        _calibrate_folder(given)
         return
     if file is None and trace is None:
         raise InputError("a table is needed, for example: validate calibrate --device v100-pcie-32gb ops.csv")
     if not device:
         raise InputError("--device is needed: the GPU part that was measured (simulate parts)")
     part = part_called(device)
-    grades = set(grades_in(trust))
+    grades = set(grades_in(given.trust))
     source = file or trace or ""
     if out is not None and same_file(source, out):
         raise InputError(f"--out {one_line(out)}: is the table; name another file")
@@ -133,7 +119,7 @@ def calibrate_command(
     told = f"{len(absolute)} points ({ops}); median error left {100 * absolute[len(absolute) // 2]:.1f} %"
     unused = [f"not used: {count} x {reason}" for reason, count in sorted(left.items())]
     table = skipped_table("not used", skipped, choose_style(sys.stderr))
-    print_remarks([f"{part}: {told}{where}", *table, *unused], quiet=quiet)
+    given.remark([f"{part}: {told}{where}", *table, *unused])
 
 
 def _check_measured(file: str, part: str) -> None:

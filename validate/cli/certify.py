@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Annotated
 
 import yaml
 
@@ -16,8 +15,8 @@ from simulator.errors import one_line
 from simulator.results.columns import Heading, PlainTable
 from simulator.units import format_duration
 from validate.cli.calibrate import folder_yaml
-from validate.cli.command import Quiet, Text, command, command_again, positional, value
-from validate.cli.words import opened, print_remarks
+from validate.cli.command import Given
+from validate.cli.words import opened
 from validate.compare.certifying import CertifiedCalibration, certify, judged_rows, steps_of, unpack
 from validate.compare.classes import class_errors
 from validate.kinds.kind import MeasuredRow
@@ -26,25 +25,14 @@ from validate.machine.measure.certificate import PARTS
 _MOST_REASONS = 12
 
 
-@command("certify")
-def certify_command(
-    archive: Annotated[str, positional("CERT.tar.gz", "Archive of python -m validate.measure --certificate.")],
-    topology: Annotated[Text, value("FILE", "The measured machine.  [default: that of its GPUs, if built in]")] = None,
-    device: Annotated[Text, value("NAME=PART", "Which part a device is, if its name does not say so.")] = None,
-    out: Annotated[str, value("FILE", "Write the calibration to FILE.")] = "mine.calibration.yaml",
-    report: Annotated[str, value("FILE.html", "Write what it is worth as one HTML page.")] = "mine.certificate.html",
-    quiet: Quiet = False,
-) -> None:
-    """Make a calibration of a certificate, and judge it on steps that nothing was fitted to.
-
-    The calibration is for simulate --calibration, of the measured machine and of clusters of such nodes: exchanges
-    between nodes stay uncalibrated.  docs/first-gpu-run.md explains it.
-    """
+def certify_command(given: Given) -> None:
+    """Make a calibration of a certificate, and judge it on steps that nothing was fitted to."""
+    archive, out, report = given.archive, given.out, given.report
     with opened(out) as calibration, opened(report, "--report") as page, tempfile.TemporaryDirectory() as held:
         assert calibration is not None
         assert page is not None
         folder = Path(held)
-        found = certify(folder, unpack(archive, folder), topology, (device,) if device else ())
+        found = certify(folder, unpack(archive, folder), given.topology, (given.device,) if given.device else ())
         part = found.places.part
         text = folder_yaml(part, Path(archive).name, found.bench, found.fitted)
         made = folder / "calibration.yaml"
@@ -54,10 +42,10 @@ def certify_command(
         facts = {name: value for name, value in certificate.model_dump().items() if value not in ("", None)}
         said = yaml.safe_dump({"certificate": facts}, sort_keys=False, default_flow_style=None, width=math.inf)
         calibration.write((text + "".join(f"    {line}\n" for line in said.splitlines())).encode())
-        how = {"topology": topology, "device": device, "out": out, "report": report}
         blocks = list(_blocks(found, after, certificate, part))
-        page.write(page_of(Page(blocks, command_again("certify", archive, **how))).encode())
-    print_remarks([f"{certificate.words(part)}; wrote {one_line(out)} and {one_line(report)}"], quiet=quiet)
+        again = given.again("certify", archive, options="topology device out report")
+        page.write(page_of(Page(blocks, again)).encode())
+    given.remark([f"{certificate.words(part)}; wrote {one_line(out)} and {one_line(report)}"])
 
 
 def _blocks(

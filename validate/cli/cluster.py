@@ -4,14 +4,13 @@ import shlex
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Annotated
 
 from simulator.cli.options import refuse
 from simulator.console.style import Progress
 from simulator.errors import InputError, one_line
 from simulator.units import format_duration
-from validate.cli.command import Json, Quiet, Text, Texts, command, flag, value
-from validate.cli.words import number_in, print_answer, print_remarks, print_result
+from validate.cli.command import Given
+from validate.cli.words import number_in, print_result
 from validate.machine.cluster import network, report
 from validate.machine.cluster.cases import CaseOutcome, Predictor, make_cases, read_duration
 from validate.machine.cluster.report import ClusterFiles
@@ -19,54 +18,28 @@ from validate.machine.cluster.run import ClusterResults, least_run_s, run_cases
 from validate.machine.measure.host import removed_on_signals
 
 
-@command("cluster")
-def cluster_command(
-    nodes: Annotated[str, value("N,...", "Hosts: 4, 2,4 or 2-6.")] = "4",
-    rates: Annotated[
-        Texts,
-        value("RATE,...", "Rate of each link and direction, for example 1Gbit/s.  [default: 100Mbit/s]", "--rate"),
-    ] = None,
-    delay: Annotated[Text, value("TIME", "Added one-way delay between hosts: 1ms.")] = None,
-    sizes: Annotated[str, value("SIZE,...", "Bytes that each host exchanges.")] = "1MB,4MB,16MB",
-    strategies: Annotated[
-        str, value("NAME,...", "Any schedule of simulate --strategy, or torch's own gloo and broadcast.")
-    ] = "ring,halving-doubling,sharded,parameter-server,gloo,broadcast",
-    repeat: Annotated[str, value("COUNT", "Most repetitions of a case.")] = "15",
-    budget: Annotated[str, value("TIME", "Approximate time to measure.")] = "10 min",
-    calibrate: Annotated[bool, flag("--calibrate", "Predict with the measured rate of a plain TCP stream.")] = False,
-    out: Annotated[Text, value("DIR", "Write collectives.csv, cluster.json and one topology per rate.")] = None,
-    topology: Annotated[Text, value("FILE", "Write the topology, for simulate --topology.")] = None,
-    as_json: Json = False,
-    dry_run: Annotated[bool, flag("--dry-run", "Print the commands without running them.")] = False,
-    clean: Annotated[bool, flag("--clean", "Remove leftovers of a crashed run, and exit.")] = False,
-    quiet: Quiet = False,
-) -> None:
-    """Measure and predict a real network of hosts on this machine.
-
-    Hosts are Linux network namespaces connected by veth pairs and a bridge, with rate-limited links (tc tbf).
-    Strategies run on them send by send over torch's gloo, as do gloo's own collectives; the simulator predicts the same
-    from the link rate alone. Everything is removed at the end.
-    Needs ip, tc, permission to create namespaces, and torch. docs/cluster.md explains the setup.
-    """
-    if clean or dry_run:
-        others = {"--dry-run": clean and dry_run, "--json": as_json, "--out": out is not None, "--calibrate": calibrate}
-        others |= {"--topology": clean and topology is not None}
+def cluster_command(given: Given) -> None:
+    """Measure and predict a real network of hosts on this machine."""
+    calibrate, topology, clean, quiet = given.calibrate, given.topology, given.clean, given.quiet
+    if clean or given.dry_run:
+        others = {"--dry-run": clean and given.dry_run, "--json": given.json, "--out": given.out is not None}
+        others |= {"--calibrate": calibrate, "--topology": clean and topology is not None}
         refuse(others, f"is not read with {'--clean' if clean else '--dry-run'}, which measures nothing")
     if clean:
         network.check_system()
         print_result("".join(f"removed {name}\n" for name in network.remove_leftovers()) or "nothing was left behind\n")
         return
-    cases = make_cases(nodes, rates or ["100Mbit/s"], sizes, strategies, delay)
+    cases = make_cases(given.nodes, given.rate or ["100Mbit/s"], given.sizes, given.strategies, given.delay)
     told = "a number from 3 on is needed, such as 15"
-    repeats = number_in("--repeat", repeat, r"0*([3-9]|[1-9]\d{1,3})", told, 40)
-    budget_s = read_duration("--budget", budget)
+    repeats = number_in("--repeat", given.repeat, r"0*([3-9]|[1-9]\d{1,3})", told, 40)
+    budget_s = read_duration("--budget", given.budget)
     shapes = list(dict.fromkeys(case.shape for case in cases))
     most = max(case.n_nodes for case in cases)
     if topology is not None and len(shapes) > 1:
         raise InputError("--topology: a file describes one rate; name one with --rate, or take --out DIR")
     names = network.RunNames.of_this_process()
     with ExitStack() as stack:
-        if dry_run:
+        if given.dry_run:
             ClusterFiles(stack, None, topology, shapes, most).write_topologies({}, {})
             print_result(_commands(names, shapes, most))
             return
@@ -74,9 +47,9 @@ def cluster_command(
         about_s = [planner.predict_s(case) for case in cases]
         if least_run_s(about_s) > budget_s:
             least = format_duration(least_run_s(about_s))
-            told = f"--budget: {budget} is not enough, three times of each case take about {least}"
+            told = f"--budget: {given.budget} is not enough, three times of each case take about {least}"
             raise InputError(f"{told}; allow more, or name fewer --nodes, smaller --sizes or a higher --rate")
-        files = ClusterFiles(stack, out, topology, shapes, most)
+        files = ClusterFiles(stack, given.out, topology, shapes, most)
         network.check_system()
         network.check_torch()
         with removed_on_signals():
@@ -84,7 +57,7 @@ def cluster_command(
         facts, measured = report.cluster_environment(), ClusterResults()
         if left := network.leftovers():
             said = f"an earlier run has left {len(left)} namespaces behind; validate cluster --clean removes them"
-            print_remarks([said], quiet=quiet)
+            given.remark([said])
         progress = stack.enter_context(Progress(len(cases), "measuring", quiet=quiet))
         try:
             asked, ways = (names, cases, about_s, planner.exchange), (measured, progress.advance)
@@ -98,10 +71,10 @@ def cluster_command(
             if outcomes:
                 files.write(outcomes, measured, facts, calibrated=calibrate)
                 probes = measured.probes
-                print_remarks((report.limited_words(at, probes[at]) for at in report.limited(probes)), quiet=quiet)
-                print_remarks((f"wrote {one_line(path)}" for path in files.written), quiet=quiet)
+                given.remark(report.limited_words(at, probes[at]) for at in report.limited(probes))
+                given.remark(f"wrote {one_line(path)}" for path in files.written)
     found = report.cluster_document(outcomes, measured, facts, calibrated=calibrate)
-    print_answer(found, partial(report.cluster_report, outcomes, measured), as_json=as_json)
+    given.answer(found, partial(report.cluster_report, outcomes, measured))
 
 
 def _commands(names: network.RunNames, shapes: Sequence[network.LinkShape], most: int) -> str:

@@ -1,93 +1,101 @@
-"""A command of ``validate``: a function whose annotated parameters are its options, and its docstring the help."""
+"""What a user gave a command, and the options that ``options.yaml`` declares for each."""
 
-import inspect
+import json
 import shlex
 import sys
-from collections.abc import Callable
-from functools import wraps
-from typing import Annotated, Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from types import SimpleNamespace
+from typing import Any
 
 import typer
 
-from simulator.cli.written import EPILOG, SETTINGS
-from simulator.errors import InputError
+from simulator.cli.written import EPILOG, OPTIONS, SETTINGS, Option, declared_option, with_options
+from simulator.console import later
+from simulator.console.run import say
+from simulator.console.style import Style, choose_style
+from simulator.errors import InputError, one_line
+from simulator.package_data import own_data
+from simulator.records import replace
+from validate.cli.words import print_result
 
-CHECK_EPILOG = EPILOG.replace("2 usage or input,", "2 usage or input, 3 slower than healthy logs,")
-Text = str | None
-Texts = list[str] | None  # a repeatable option
-
-
-def positional(metavar: str, text: str) -> Any:
-    """Return an argument that help shows as *metavar*, described by *text*."""
-    return typer.Argument(metavar=metavar, help=text)
-
-
-def value(metavar: str, text: str, *names: str) -> Any:
-    """Return an option shown with *metavar* and *text* in help; *names* default to that of the parameter."""
-    return typer.Option(*names, metavar=metavar, help=text)
+COMMANDS: Mapping[str, Any] = own_data("validate.cli", "options.yaml")["commands"]
 
 
-def flag(name: str, text: str) -> Any:
-    """Return the switch *name*, described by *text*."""
-    return typer.Option(name, help=text)
+class Given(SimpleNamespace):
+    """The values of a command's options, by name, and the ``others``: words that are no option of it."""
+
+    def answer(self, document: Any, text: Callable[[Style], str]) -> None:
+        """Print an answer: *document* as JSON if ``--json`` is given, or else its *text* in standard output's style."""
+        whole = json.dumps(document, indent=2, allow_nan=False) + "\n" if self.json else text(choose_style(sys.stdout))
+        print_result(whole)
+
+    def remark(self, lines: Iterable[str]) -> None:
+        """Print remarks on standard error, one per line, unless ``--quiet`` is given."""
+        for line in () if self.quiet else lines:
+            say(line)
+
+    def wrote(self, option: str) -> list[str]:
+        """Return the remark that the file of *option* is written, if one was asked for."""
+        path = getattr(self, option)
+        return [] if path is None else [f"wrote {one_line(path)}"]
+
+    def again(self, command: str, *arguments: str, options: str) -> str:
+        """Return the shell command that gives *arguments* and those of *options* that are set, each as often as it is.
+
+        *options* are names with spaces between, each ``name=option`` where the command line spells it otherwise.
+        """
+        words = ["validate", command, *arguments]
+        for each in options.split():
+            name, _, option = each.partition("=")
+            given = getattr(self, name)
+            for text in given if isinstance(given, tuple) else (given,):
+                words += [f"--{(option or name).replace('_', '-')}", text] if text is not None else []
+        return shlex.join(words)
 
 
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors on standard error.")]
-Debug = Annotated[bool, flag("--debug", "Show the traceback of an error.")]
-Jobs = Annotated[Text, value("COUNT", "Parallel processes.  [default: one for each core]")]
-Json = Annotated[bool, flag("--json", "Print one JSON document; errors are fractions.")]
-Trust = Annotated[str, value("A,B", "Trust grades that count in errors; others are only predicted.")]
-Calibration = Annotated[Text, value("FILE", "Use a calibration that validate calibrate wrote.")]
+def declared(told: Mapping[str, Any]) -> dict[str, Option]:
+    """Return the options of the command that *told* declares: its own, or simulate's, with another help if it says."""
+    found = {}
+    for name, each in told["options"].items():
+        if isinstance(each, dict):
+            found[name] = declared_option(each)
+        else:
+            found[name] = OPTIONS[name] if each is None else replace(OPTIONS[name], help=each, usual="")
+    return found
 
 
-def command_again(command: str, *arguments: str, **options: Any) -> str:
-    """Return the shell command that gives *arguments* and those of *options* that are set, each as often as it is."""
-    words = ["validate", command, *arguments]
-    for name, given in options.items():
-        for each in given if isinstance(given, list | tuple) else (given,):
-            words += [f"--{name.replace('_', '-')}", each] if each is not None else []
-    return shlex.join(words)
+def add_commands(app: typer.Typer, commands: Mapping[str, Any]) -> None:
+    """Add *commands*, or groups of them, to *app*; what answers one is imported when it runs."""
+    for name, told in commands.items():
+        if "commands" in told:
+            group = typer.Typer(name=name, help=told["help"], epilog=EPILOG, **SETTINGS)
+            add_commands(group, told["commands"])
+            group.callback(invoke_without_command=True)(_needing(f"{name}: ", told["commands"]))
+            app.add_typer(group)
+        else:
+            options = declared(told)
+            how = {"epilog": told.get("epilog", EPILOG), "context_settings": told.get("context_settings")}
+            answer = with_options({}, "context", *options, **options)(_answered(told["answer"], options))
+            app.command(name, help=told["help"], **how)(answer)
 
 
-F = TypeVar("F", bound=Callable[..., int | None])
+def _answered(by: str, options: Mapping[str, Option]) -> Callable[..., None]:
+    def answer(context: typer.Context, **given: Any) -> None:
+        given |= {name: tuple(given[name] or ()) for name, option in options.items() if option.several}
+        if status := later(f"validate.cli.{by}")(Given(others=tuple(context.args), **given)):
+            raise typer.Exit(status)
+
+    return answer
 
 
-def command(name: str, epilog: str = EPILOG, **settings: Any) -> Callable[[F], F]:
-    """Return a decorator for the function of the command *name*: its file's ``app`` runs it.
-
-    The function returns the exit status, or None.  ``of`` among *settings* is the group of a command within a command.
-    ``--debug`` is added; console/run.py reads it from the arguments.
-    """
-    commands: typer.Typer | None = settings.pop("of", None)
-
-    def declared(function: F) -> F:
-        @wraps(function)
-        def run(**given: Any) -> None:
-            given.pop("debug", None)
-            if status := function(**given):
-                raise typer.Exit(status)
-
-        debug = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Debug)
-        parameters = {**inspect.signature(function, eval_str=True).parameters, "debug": debug}
-        run.__signature__ = inspect.Signature([*parameters.values()])  # type: ignore[attr-defined]
-        run.__annotations__ = {**function.__annotations__, "debug": Debug}
-        app = commands or typer.Typer(**SETTINGS)
-        app.command(name, epilog=epilog, **settings)(run)
-        vars(sys.modules[function.__module__])["app"] = app
-        return function
-
-    return declared
-
-
-def group_of_commands(name: str, text: str) -> typer.Typer:
-    """Return a command that only has commands of its own, described by *text*."""
-    app = typer.Typer(name=name, help=text, epilog=EPILOG, **SETTINGS)
-
-    @app.callback(invoke_without_command=True)
+def _needing(where: str, known: Iterable[str]) -> Callable[[typer.Context], None]:
     def group(context: typer.Context) -> None:
-        if context.invoked_subcommand is None:
-            known = [command.name or "" for command in app.registered_commands]
-            raise InputError(f"{name}: a command is needed: {', '.join(known)} (--help)")
+        check_named(context, where, known)
 
-    group.__doc__ = text
-    return app
+    return group
+
+
+def check_named(context: typer.Context, where: str, known: Iterable[str]) -> None:
+    """Raise InputError at *where*, a group, if none of its commands *known* was named."""
+    if context.invoked_subcommand is None:
+        raise InputError(f"{where}a command is needed: {', '.join(known)} (--help)")

@@ -2,14 +2,13 @@
 
 import os
 from contextlib import suppress
-from typing import Annotated
 
 from simulator.errors import InputError, nearest, one_line
 from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.load import topology_from_text
 from simulator.topology.parts import GpuPart, NicPart
-from validate.cli.command import Quiet, Text, Texts, command, value
-from validate.cli.words import give, opened, print_remarks
+from validate.cli.command import Given
+from validate.cli.words import give, opened
 from validate.machine.describe.draft import draft, moving_guesses
 from validate.machine.describe.driver import Card, are_peers, ask_driver, named_for
 from validate.machine.describe.dumps.combine import combined
@@ -18,34 +17,17 @@ from validate.machine.describe.placement import Matrix, parse_peers, parse_topo,
 from validate.machine.describe.processor import Processor, disk_part, read_processor
 
 
-@command("describe")
-def describe_command(
-    files: Annotated[
-        Texts, value("FILE", "A dump of another machine; repeat it for several dumps of that machine.", "--from")
-    ] = None,
-    gpu: Annotated[Text, value("NAME", "With --from: the GPU model, if no dump names it: h100.")] = None,
-    nic: Annotated[Text, value("PART", "With --from: the network adapters: connectx-7-ndr.")] = None,
-    out: Annotated[Text, value("FILE", "Write the draft to FILE instead of standard output.")] = None,
-    quiet: Quiet = False,
-) -> None:
-    """Draft a topology of this machine, or of another from dumps.
-
-    Reads what the system and the driver report.  What they do not report, CPU memory bandwidth above all, is an
-    estimate marked UNVERIFIED.  simulate, validate run and validate compare take the draft with --topology.
-
-    --from takes the output of nvidia-smi topo -m, topo -p2p r, -q and -L, rocm-smi --showtopo, amd-smi topology,
-    ibstat, lspci -tv and -vv, lstopo, hwloc's and NCCL's topology XML, and NCCL's log; docs/dumps.md explains each.
-
-    validate describe --from topo.txt --gpu h100 --out mine.yaml
-    """
-    if not files and (gpu is not None or nic is not None):
-        option = "--gpu" if gpu is not None else "--nic"
+def describe_command(given: Given) -> None:
+    """Draft a topology of this machine, or of another from dumps."""
+    nic, out = given.nic, given.out
+    if not given.dumps and (given.gpu is not None or nic is not None):
+        option = "--gpu" if given.gpu is not None else "--nic"
         raise InputError(f"{option}: applies to dumps of another machine; name one with --from")
     if nic is not None and not isinstance(load_part(nic), NicPart):
         raise InputError(f"--nic: no adapter is called '{one_line(nic, 40)}'; {nearest(nic, part_names('nic'))}")
     with opened(out) as output:
-        if files:
-            text, remarks = combined([read_dump(file) for file in files], gpu, nic)
+        if given.dumps:
+            text, remarks = combined([read_dump(file) for file in given.dumps], given.gpu, nic)
             try:
                 topology_from_text(text)  # which contradictory dumps do not make
             except InputError as error:
@@ -68,7 +50,7 @@ def describe_command(
         said.append(f"{estimates} figure{'s are estimates' if estimates > 1 else ' is an estimate'}: see UNVERIFIED")
     if out is not None:
         said.append(f"wrote {one_line(out)}; try: simulate --topology {one_line(out)} --workload resnet18 --batch 8")
-    print_remarks(said, quiet=quiet)
+    given.remark(said)
 
 
 def draft_of(

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Sequence
 from hashlib import sha256
 from statistics import fmean, median
-from typing import Annotated
 
 from simulator.api import Session
 from simulator.cli.options import parse_count, refuse
@@ -15,8 +14,8 @@ from simulator.console.style import choose_style
 from simulator.errors import InputError
 from simulator.questions.checks import From
 from simulator.records import replace
-from validate.cli.command import Quiet, Text, Texts, command, positional, value
-from validate.cli.words import give, grades_in, opened, print_remarks, print_result
+from validate.cli.command import Given
+from validate.cli.words import give, grades_in, opened, print_result
 from validate.constants.calibrate import fit_calibration
 from validate.constants.design import NETWORKS, MeasurableOperator, candidates_of, chosen
 from validate.constants.families import calibrating_rows, countable, read_rows
@@ -32,41 +31,30 @@ _LAYER = (  # the cells of a row of operators that do not grow with a batch
 _MOST = 1.0  # an error counts up to this
 
 
-@command("design")
-def design_command(
-    files: Annotated[Texts, positional("TABLE.csv", "Tables of operators, to judge choices by.")] = None,
-    device: Annotated[Text, value("PART", "The device whose rows, or times, count.  [default: h100-sxm5-80gb]")] = None,
-    count: Annotated[Text, value("N,...", "Numbers of operators.  [default: 60,200,600; without a table 600]")] = None,
-    workload: Annotated[Text, value("NETWORK,...", "Choose for these networks.  [default: the zoo's families]")] = None,
-    batch: Annotated[Text, value("COUNT", "Samples of each of them.  [default: 1]")] = None,
-    out: Annotated[Text, value("FILE", "Write the operators to FILE.")] = None,
-    trust: Annotated[Text, value("A,B", "Trust grades of the tables' rows to use.  [default: A]")] = None,
-    quiet: Quiet = False,
-) -> None:
-    """Choose the operators whose measured times narrow predictions most.
-
-    Without a table: among the operators of networks, as JSON, in the order in which they are to be measured.
-    With tables: what choosing is worth.  Of one device's rows, half are to choose from; of the others an eighth of the
-    layers is a workload, for which rows are chosen, against as many at random, and three times as many.
-    """
-    part = part_called(device or "h100-sxm5-80gb")
-    counts = [parse_count("count", text, _AMOUNT) for text in (count or ("60,200,600" if files else "600")).split(",")]
-    if files:
-        asks = {"--workload": workload is not None, "--batch": batch is not None, "--out": out is not None}
+def design_command(given: Given) -> None:
+    """Choose the operators whose measured times narrow predictions most."""
+    workload = given.workload
+    part = part_called(given.device or "h100-sxm5-80gb")
+    usual = "60,200,600" if given.files else "600"
+    counts = [parse_count("count", text, _AMOUNT) for text in (given.count or usual).split(",")]
+    if given.files:
+        asks = {"--workload": workload is not None, "--batch": given.batch is not None, "--out": given.out is not None}
         refuse(asks, "is not read with tables, whose own rows are chosen from")
-        print_result("\n".join(_compared(files, part, counts, grades_in("A" if trust is None else trust))) + "\n")
+        trust = grades_in("A" if given.trust is None else given.trust)
+        print_result("\n".join(_compared(given.files, part, counts, trust)) + "\n")
         return
-    refuse({"--trust": trust is not None}, "is of the rows of tables; give a table")
+    refuse({"--trust": given.trust is not None}, "is of the rows of tables; give a table")
+    batch = given.batch
     refuse({"--batch": batch is not None and workload is None}, "is of --workload; the zoo's families have their own")
     networks = NETWORKS
     if workload is not None:
         networks = tuple((name.strip(), parse_count("batch", batch or "1", _AMOUNT)) for name in workload.split(","))
-    with opened(out) as output:
+    with opened(given.out) as output:
         found = chosen(candidates_of(Session(), part, networks), max(counts))
         lines = ",\n".join(json.dumps(dict(each.key), separators=(", ", ": ")) for each in found)  # type: ignore[call-overload]
         give(f'{{"schema_version": 1, "operators": [\n{lines}\n]}}\n', output)
     of = f"{len(networks)} network{'s' if len(networks) > 1 else ''}"
-    print_remarks([f"chose {len(found)} operators of {of}"], quiet=quiet)
+    given.remark([f"chose {len(found)} operators of {of}"])
 
 
 def _compared(files: Sequence[str], part: str, counts: Sequence[int], trust: Sequence[str]) -> list[str]:

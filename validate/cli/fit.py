@@ -5,15 +5,15 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from functools import lru_cache, partial
 from statistics import fmean, median
-from typing import Annotated, Any
+from typing import Any
 
 from simulator.cli.table import table_of
 from simulator.console.style import Progress, Style
 from simulator.errors import InputError, nearest, one_line
 from simulator.records import asdict, dataclass, replace
 from simulator.results import taken
-from validate.cli.command import Json, Quiet, Text, Texts, command, flag, positional, value
-from validate.cli.words import incomplete, jobs_in, print_answer, print_remarks, share_in
+from validate.cli.command import Given
+from validate.cli.words import incomplete, jobs_in, share_in
 from validate.constants import fit as fitting
 from validate.constants.families import FAMILIES, TERMS, Family, Term, read_rows
 from validate.constants.fit import Lines
@@ -52,64 +52,28 @@ class _Done:
     errors: tuple[tuple[str, str, str, float], ...]  # the row's role in the fit, operator and place; its error
 
 
-@command("fit")
-def fit_tables(
-    files: Annotated[Texts, positional("TABLE.csv", "Tables of measured collectives or operators.")] = None,
-    hold_out: Annotated[
-        Texts, value("NAME", "A machine or device to leave out of the fit and judge on; repeatable.")
-    ] = None,
-    leave_one_out: Annotated[
-        Text,
-        value(
-            "place|generation|dataset",
-            "Judge each device or machine, each GPU generation, or each data set (a source), by a fit to all others.",
-        ),
-    ] = None,
-    leave_one_generation_out: Annotated[
-        bool, flag("--leave-one-generation-out", "Same as --leave-one-out generation.")
-    ] = False,
-    terms: Annotated[
-        bool, flag("--terms", "Turn off each term in turn, and show its worth on what was left out.")
-    ] = False,
-    share: Annotated[
-        Text, value("SHARE", "Fit to this share of the rows, for example 0.2, to judge faster.", "--rows")
-    ] = None,
-    only: Annotated[
-        Text,
-        value(
-            "FAMILY,...", "Families to fit: gemm, matrix_product, memory_bound, convolution, nccl, ...  [default: all]"
-        ),
-    ] = None,
-    jobs: Annotated[str, value("COUNT", "Parallel processes.")] = "1",
-    write: Annotated[bool, flag("--write", "Write the constants to the files that the models read.")] = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """Fit the shared constants to tables of measurements.
-
-    Tables of collectives fit the constants of NCCL's protocols; tables of operators fit the device models.
-    Prints each constant with its uncertainty, and the error on fitted and on held-out rows.
-    docs/constants.md lists the constants and the rows that count.
-    """
+def fit_tables(given: Given) -> None:
+    """Fit the shared constants to tables of measurements."""
+    files, leave_one_out = given.files, given.leave_one_out
     if not files:
         raise InputError("a table is needed, for example: validate fit ops.csv")
     if STDIN in files:
         raise InputError("-: a file is needed, as each process that fits reads the tables")
-    processes, held_out = jobs_in(jobs), hold_out or []
-    if leave_one_generation_out and leave_one_out is None:
+    processes, held_out = jobs_in(given.jobs), given.hold_out
+    if given.leave_one_generation_out and leave_one_out is None:
         leave_one_out = "generation"
-    of_rows = share_in(share)
-    _check_judging(leave_one_out, held_out, of_rows, terms=terms, write=write)
+    of_rows = share_in(given.rows)
+    _check_judging(given, leave_one_out, of_rows)
     families = list(_BY_NAME.values())
-    if only is not None:
-        names = [name.strip() for name in only.split(",")]
+    if given.only is not None:
+        names = [name.strip() for name in given.only.split(",")]
         if unknown := [name for name in names if name not in _BY_NAME]:
             raise InputError(f"--only: no family '{one_line(unknown[0], 60)}'; {nearest(unknown[0], _BY_NAME)}")
         families = [_BY_NAME[name] for name in dict.fromkeys(names)]
     _read.cache_clear()
     _lines.cache_clear()
     _, rows = _read(tuple(files))
-    print_remarks(incomplete((read_measurements(file, KINDS)[0] for file in files), fits=True), quiet=quiet)
+    given.remark(incomplete((read_measurements(file, KINDS)[0] for file in files), fits=True))
     families = [family for family in families if fitting.rows_of(family, rows)]
     if not families:
         raise InputError("no row is left to fit to")
@@ -125,11 +89,11 @@ def fit_tables(
         for name in sorted({fitting.group_of(row, leave_one_out) for row in found}) if leave_one_out else ():
             judged = (leave_one_out or "", name)
             tasks.append(_Task(family.name, tuple(files), of_rows, (*held, judged), judged))
-    if terms:
+    if given.terms:
         judging = [task for task in tasks if task.judged]
         tasks += [replace(task, term=term) for task in judging for term in TERMS if term.family == task.family]
     done = []
-    with Progress(len(tasks), "fitting", quiet=quiet) as progress, ExitStack() as stack:
+    with Progress(len(tasks), "fitting", quiet=given.quiet) as progress, ExitStack() as stack:
         several = processes > 1 and len(tasks) > 1
         pool = stack.enter_context(ProcessPoolExecutor(min(processes, len(tasks)))) if several else None
         for item in pool.map(_fit, tasks) if pool is not None else map(_fit, tasks):
@@ -137,21 +101,21 @@ def fit_tables(
             progress.advance(item.task.family)
     if not any(item.fitted.rows for item in done):
         raise InputError("no row is left to fit to")
-    print_answer(_document(done, held_out), partial(_report, done), as_json=as_json)
-    for item in done if write else ():
+    given.answer(_document(done, held_out), partial(_report, done))
+    for item in done if given.write else ():
         if item.task.is_whole:
             written = fitting.write_constants(_BY_NAME[item.task.family], item.fitted)
-            print_remarks([f"wrote {one_line(path)}" for path in written], quiet=quiet)
+            given.remark([f"wrote {one_line(path)}" for path in written])
 
 
-def _check_judging(leave_one_out: Text, hold_out: Sequence[str], share: float, *, terms: bool, write: bool) -> None:
+def _check_judging(given: Given, leave_one_out: str | None, share: float) -> None:
     if leave_one_out not in (None, *fitting.GROUPINGS):
         raise InputError(f"--leave-one-out: place, generation or dataset; got '{one_line(leave_one_out, 40)}'")
-    if terms and leave_one_out is None:
+    if given.terms and leave_one_out is None:
         raise InputError("--terms: what a term is worth shows where it was not fitted; add --leave-one-out generation")
-    if write and share < 1.0:
+    if given.write and share < 1.0:
         raise InputError("--write: a fit to a share of the rows is to judge, not to use; leave out --rows")
-    if write and hold_out:
+    if given.write and given.hold_out:
         raise InputError("--write: a fit that holds something out is to judge, not to use")
 
 

@@ -4,13 +4,11 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
 
 from simulator.console.files import OutputFile
 from simulator.errors import InputError, nearest, one_line
 from simulator.topology.catalogue import part_names
-from validate.cli.command import Quiet, Text, command, positional, value
-from validate.cli.words import print_remarks
+from validate.cli.command import Given
 from validate.importing import formats
 from validate.importing.formats import Source, SourceTable
 from validate.importing.other_operators import primus_rows, simumax_rows
@@ -20,40 +18,24 @@ FORMATS = ("aiconfigurator", "simumax", "primus")
 _SINGLE = {"simumax": ("SimuMax", simumax_rows), "primus": ("Primus", primus_rows)}
 
 
-@command("import")
-def import_command(
-    collection: Annotated[str, positional("COLLECTION", "The collection: aiconfigurator, simumax or primus.")],
-    source: Annotated[
-        str, positional("SOURCE", "The package, as a wheel or unpacked; or a file of SimuMax or Primus.")
-    ],
-    out: Annotated[Text, value("DIR", "Create one folder per device in DIR.")] = None,
-    device: Annotated[Text, value("PART,...", "Only these devices; the one of a file.  [default: all]")] = None,
-    sample: Annotated[Text, value("1/N", "Take one of N shapes, chosen by hash.")] = None,
-    sample_attention: Annotated[Text, value("1/N", "The same for attention.  [default: --sample]")] = None,
-    quiet: Quiet = False,
-) -> None:
-    """Turn published measurements into tables for validate score.
-
-    aiconfigurator: NVIDIA's package on PyPI, with GEMMs, attention and collectives measured on its data-centre GPUs.
-    simumax: a file of SimuMax's machines (configs/system/*.json), with products, products of experts and attention of
-    Transformer Engine, measured on the part --device.  primus: products of AMD's Primus and Primus-Turbo, likewise.
-    validate calibrate takes these tables.  Nothing is downloaded.  Skipped rows are counted on standard
-    error, with the reason.  docs/published.md explains it.
-    """
+def import_command(given: Given) -> None:
+    """Turn published measurements into tables for validate score."""
+    collection, out = given.collection, given.out
     if collection not in FORMATS:
         raise InputError(f"no such collection: '{one_line(collection, 60)}'; {nearest(collection, FORMATS)}")
     if not out:
         raise InputError("--out: a folder for the tables is needed")
     if collection in _SINGLE:
-        print_remarks(_of_file(collection, source, out, device, sample or sample_attention), quiet=quiet)
+        given.remark(_of_file(collection, given.source, out, given.device, given.sample or given.sample_attention))
         return
-    share = SampledShapes.parse("--sample", sample) if sample is not None else SampledShapes()
-    attending = SampledShapes.parse("--sample-attention", sample_attention) if sample_attention is not None else share
-    package = Source(source)
-    devices = package.chosen(device)
+    share = SampledShapes.parse("--sample", given.sample) if given.sample is not None else SampledShapes()
+    apart = given.sample_attention
+    attending = SampledShapes.parse("--sample-attention", apart) if apart is not None else share
+    package = Source(given.source)
+    devices = package.chosen(given.device)
     products = formats.read_products(package)
     left_out: formats.LeftOut = Counter()
-    for folder, count in package.unknown.items() if device is None else ():
+    for folder, count in package.unknown.items() if given.device is None else ():
         left_out[f"table of {one_line(folder, 40)}: no part of it"] += count
     files: dict[Path, bytes] = {}
     said = []
@@ -71,7 +53,7 @@ def import_command(
         counts = (f"{len(rows)} {kind}{_of(tables)}" for kind, (rows, tables) in found.items())
         said.append(f"{name}: {'; '.join(counts)}")
     _write(files)
-    print_remarks([*said, *_ended(out, files, left_out)], quiet=quiet)
+    given.remark([*said, *_ended(out, files, left_out)])
 
 
 def _of_file(collection: str, source: str, out: str, device: str | None, sampled: str | None) -> list[str]:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from simulator.api import load_machine
-from simulator.cli.written import OPTIONS, CommandOptions, option_spelt, with_options
+from simulator.cli.written import CommandOptions, option_spelt
 from simulator.console.files import OutputFile
 from simulator.errors import InputError, MissingDependency, TopocastError, nearest, one_line
 from simulator.records import replace
@@ -17,8 +17,7 @@ from simulator.topology.catalogue import find_topology
 from simulator.topology.load import load_topology
 from simulator.user_files import open_user_file, read_user_file
 from validate.cli import asking
-from validate.cli.command import Text, command, flag, value
-from validate.cli.words import print_remarks
+from validate.cli.command import Given
 from validate.compare.folder import RECORD, TOPOLOGY, busy
 from validate.machine.measure.duration import duration_s, fraction
 from validate.machine.measure.host import cpu_facts
@@ -27,60 +26,14 @@ from validate.machine.measure.table import COLUMNS
 _MOST_BYTES = 64_000_000  # of a record
 
 
-@command("run")
-@with_options(
-    OPTIONS,
-    *("topology", "out", "only", "device", "budget", "machine", "within"),
-    # -- for a step of your own, as in simulate
-    *("workload", "batch", "global_batch", "micro_batches", "micro_batch", "gpus", "nodes", "parallel", "overlap"),
-    *("reduce_fp32", "gather_fp32", "mode", "precision", "optimizer", "seq_len", "image", "sizes", "compiled"),
-    *("cuda_graph", "recompute", "recompute_attention", "recompute_operators", "channels_last", "fused_optimizer"),
-    *("threads", "parts", "prepare"),
-    # -- for an exchange, as in simulate
-    *("strategy", "collective", "root", "servers", "quiet", "debug"),
-    topology="This machine: a path or a built-in name.",
-    workload="Measure only this step: a built-in network, layers.yaml, torch:package.module:factory, ...",
-    gpus="Use the first COUNT GPUs.  [default: all of the topology]",
-    nodes="Number of nodes, for --prepare.",
-    parallel="dp: replicas (DDP); fsdp: shards (FSDP2), fsdp=8 in groups of 8.",
-    precision="torch, fp32, tf32, fp16, bf16, fp64, amp-fp16, amp-bf16.",
-    optimizer="momentum, adam, adam-loop, sgd, none.",
-    compiled="Compile with torch.compile.",
-    recompute="Checkpoint repeated blocks.",
-    recompute_attention="Checkpoint attention.",
-    recompute_operators="Checkpoint all but attention and every second product.",
-    strategy="With bytes:160MB or a network: measure these strategies, as sends and adds of each rank.",
-    collective="all-reduce, all-gather, reduce-scatter, broadcast, reduce.",
-)
-def run_command(
-    out: Annotated[str, value("DIR", "Folder for the tables; existing rows are kept.")] = "measured",
-    only: Annotated[
-        Text, value("GROUP,...", "ops, launch, clocks, memory, copies, overlap, steps, storage, collectives.")
-    ] = None,
-    device: Annotated[Text, value("NAME", "cuda:0 or cpu.  [default: the first GPU]")] = None,
-    budget: Annotated[Text, value("TIME", "Start no case after this time: 120s, 5min.")] = None,
-    machine: Annotated[Text, value("NAME", "Name of the machine in the tables.")] = None,
-    within: Annotated[Text, value("PART", "Repeat until the median is this certain.  [default: 1%]")] = None,
-    parts: Annotated[bool, flag("--parts", "Also measure the step's operators one by one.")] = False,
-    prepare: Annotated[bool, flag("--prepare", "Write the plan into --out, and measure nothing.")] = False,
-    **given: Any,
-) -> int:
-    """Measure this machine: operators, steps, copies, collectives.
-
-    Also measures memory, launches and storage.  Needs torch.  Each row is saved as soon as it is measured, and the same
-    command resumes an interrupted run.  run.json describes the machine and lists what was not measured, with reasons.
-    Where only torch is installed, python -m validate.measure does the same, without --topology.  A topology that
-    contradicts the machine is refused before anything is measured.
-
-    validate run --topology mine.yaml --workload my_net.yaml --batch 64 measures the step that simulate predicts with
-    the same options; --workload bytes:160MB --strategy ring,gpu0,nccl measures exchanges.
-    """
-    topology, quiet = given["topology"], given["quiet"]
-    written = _written(given)
+def run_command(given: Given) -> int:
+    """Measure this machine: operators, steps, copies, collectives."""
+    out, topology, device, parts, prepare = given.out, given.topology, given.device, given.parts, given.prepare
+    written = _written(vars(given))
     if not out:
         raise InputError("--out needs the name of a folder")
-    budget_s = None if budget is None else _parsed("--budget", duration_s, budget)
-    interval = 0.01 if within is None else _parsed("--within", fraction, within)
+    budget_s = None if given.budget is None else _parsed("--budget", duration_s, given.budget)
+    interval = 0.01 if given.within is None else _parsed("--within", fraction, given.within)
     source = None
     if topology is not None:
         source = load_topology(topology).name, find_topology(topology)[0].read_text(encoding="utf-8")
@@ -88,9 +41,9 @@ def run_command(
         raise InputError("--parts: applies to your own step; name its network with --workload")
     if written is not None:
         asking.check_twin(written)
-    if written is not None and only is not None:
+    if written is not None and given.only is not None:
         raise InputError("--only: names groups of cases, and --workload is the one case that is measured")
-    groups = _groups(written, only or "", parts=parts, prepare=prepare)
+    groups = _groups(written, given.only or "", parts=parts, prepare=prepare)
     folder = Path(out)
     kept = folder / TOPOLOGY
     if source is not None and topology is not None and not prepare:
@@ -100,11 +53,11 @@ def run_command(
     asked: list[asking.StepToMeasure] = []
     exchanges: list[dict[str, Any]] = []
     if written is not None and asking.is_exchange(written):
-        exchanges = _exchanges(written, device or "", quiet=quiet, prepare=prepare)
+        exchanges = _exchanges(written, device or "", given)
     elif written is not None:
         asked = _ask(written, device or "", prepare=prepare)
-    name = _rows_machine_name(folder, machine or "", source[0] if source else "", _name_in(kept))
-    print_remarks(filter(None, [] if prepare else [_load_warning()]), quiet=quiet)
+    name = _rows_machine_name(folder, given.machine or "", source[0] if source else "", _name_in(kept))
+    given.remark(filter(None, [] if prepare else [_load_warning()]))
     status = 0
     with _refused(out), _kept(kept, source[1] if source else None):
         for each in asked:
@@ -117,14 +70,14 @@ def run_command(
             from validate.machine.measure.timing import Effort
 
             settings = Settings(folder, groups, device or "", budget_s, name, Effort(interval=interval))
-            status = measure(settings, (lambda _: None) if quiet else None)
+            status = measure(settings, (lambda _: None) if given.quiet else None)
     if prepare:
-        print_remarks([_prepared(out, name, groups[0], asked, exchanges)], quiet=quiet)
+        given.remark([_prepared(out, name, groups[0], asked, exchanges)])
         return status
     if written is not None and not parts:
         _check_measured(folder, status, groups[0])
     following = f"; next: validate compare {one_line(out)}" if _has_rows(folder) else ", which holds no row"
-    print_remarks([f"wrote {one_line(out)}{following}"], quiet=quiet)
+    given.remark([f"wrote {one_line(out)}{following}"])
     return status
 
 
@@ -201,15 +154,16 @@ def _ask(written: CommandOptions, device: str, *, prepare: bool) -> list[asking.
     return asking.asked_steps(written, max(1, 0 if device == "cpu" else gpus))
 
 
-def _exchanges(written: CommandOptions, device: str, *, quiet: bool, prepare: bool) -> list[dict[str, Any]]:
+def _exchanges(written: CommandOptions, device: str, given: Given) -> list[dict[str, Any]]:
     if written.topology is None:
         raise InputError("--strategy needs --topology, the machine whose ranks exchange (validate describe drafts one)")
     if device.startswith("cuda:"):
         raise InputError(f"--device {device}: is one GPU, and an exchange takes two or more; --gpus says which")
     import torch
 
-    found, left = asking.ask_exchanges(written, on_gpus=device != "cpu" and (prepare or torch.cuda.device_count() > 0))
-    print_remarks((f"not measured: {why}" for why in left), quiet=quiet)
+    there = given.prepare or torch.cuda.device_count() > 0
+    found, left = asking.ask_exchanges(written, on_gpus=device != "cpu" and there)
+    given.remark(f"not measured: {why}" for why in left)
     return found
 
 

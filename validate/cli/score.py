@@ -4,13 +4,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Annotated, Any
+from typing import Any
 
 from simulator.console.style import Progress
 from simulator.errors import InputError, nearest, one_line
 from simulator.records import replace
 from validate.cli import words
-from validate.cli.command import Calibration, Jobs, Json, Quiet, Text, Texts, Trust, command, flag, positional, value
+from validate.cli.command import Given
 from validate.cli.table import completed_table
 from validate.constants.calibrate import calibrate_devices
 from validate.kinds import OPERATORS
@@ -18,59 +18,28 @@ from validate.kinds.kind import Kind, MeasuredRow, read_measurements
 from validate.score.report import Predictions, ScoredTable, scores_document, scores_for, scores_report
 from validate.score.scoring import Scoring, ScoringOptions
 from validate.tables.cells import MAX_HELD, MAX_ROWS
-from validate.tables.table import PUBLISHED, STDIN, Table, same_file
+from validate.tables.table import STDIN, Table, same_file
 
 
-@command("score")
-def score_command(
-    files: Annotated[Texts, positional("TABLE.csv", "Tables of measurements; - is standard input.")] = None,
-    out: Annotated[Text, value("FILE", "Write every row with its prediction and error as CSV.")] = None,
-    as_json: Json = False,
-    topology: Annotated[Text, value("FILE", "The machine of every row: a path or a built-in name.")] = None,
-    machines: Annotated[
-        Texts, value("NAME=FILE", "Topology of one machine in the tables; repeatable.", "--machine")
-    ] = None,
-    strategy: Annotated[Text, value("NAME", "Strategy that predicts collectives.  [default: nccl]")] = None,
-    devices: Annotated[
-        Texts, value("[NAME=]PART", "GPU part of one device in the tables, or of every device; repeatable.", "--device")
-    ] = None,
-    calibrate: Annotated[
-        Text, value("ROWS", "Fit each device's constants to this many of its rows, and show the error on the rest.")
-    ] = None,
-    calibration: Calibration = None,
-    baselines: Annotated[Text, value("FILE", "Other predictions, by row_id, to compare with.")] = None,
-    trust: Trust = "A,B",
-    by: Annotated[Text, value("COLUMN,...", "Group by machine, collective, decade, size, op or any column.")] = None,
-    conventions: Annotated[
-        Text, value("FILE", f"Complete the tables first, as table complete does: {PUBLISHED}, or rules in YAML.")
-    ] = None,
-    scaling: Annotated[
-        bool, flag("--scaling", "For steps: error of the scaling efficiency, in percentage points.")
-    ] = False,
-    jobs: Jobs = None,
-    quiet: Quiet = False,
-) -> None:
-    """Predict every row of measured tables and show the error.
-
-    The columns tell what a table holds.  Collectives: machine, n_gpus, collective, bytes and time_s.
-    Operators: device, op, dtype, time_s and the operator's sizes.
-    Training steps: machine, model, batch_per_gpu and step_time_s.
-    A machine is a built-in topology by name or alias, a device a built-in part.
-    docs/scoring.md lists all columns.
-    """
-    grades = words.grades_in(trust)
-    axes = words.words_in("--by", by, "names of columns such as machine,collective") if by is not None else []
+def score_command(given: Given) -> None:
+    """Predict every row of measured tables and show the error."""
+    files, out = given.files, given.out
+    grades = words.grades_in(given.trust)
+    axes: list[str] = []
+    if given.by is not None:
+        axes = words.words_in("--by", given.by, "names of columns such as machine,collective")
     if not files:
         raise InputError("a table is needed, for example: validate score collectives.csv")
     if files.count(STDIN) > 1:
         raise InputError("- (standard input) can be read once; it is named twice")
     told = "a number of rows such as 50 is needed"
-    count = 0 if calibrate is None else words.number_in("--calibrate", calibrate, r"0*[1-9][0-9]{0,5}", told)
-    processes = words.jobs_in(jobs)
-    if count and calibration:
+    rows = given.calibrate
+    count = 0 if rows is None else words.number_in("--calibrate", rows, r"0*[1-9][0-9]{0,5}", told)
+    processes = words.jobs_in(given.jobs)
+    if count and given.calibration:
         raise InputError("--calibrate fits what --calibration reads; one of the two")
     scoring = Scoring(
-        ScoringOptions(topology, tuple(machines or ()), strategy, tuple(devices or ()), calibration, baselines)
+        ScoringOptions(*map(vars(given).get, ("topology", "machine", "strategy", "device", "calibration", "baselines")))
     )
     with ExitStack() as stack:
         output = stack.enter_context(words.opened(out))
@@ -79,17 +48,18 @@ def score_command(
                 raise InputError(f"--out {one_line(out)}: is one of the tables; name another file")
         most = MAX_HELD if count else MAX_ROWS
         tables = [read_measurements(file, scoring.kinds, most) for file in files]
-        if conventions is not None:
-            tables = [(completed_table(table, kind, conventions, most), kind) for table, kind in tables]
+        if given.conventions is not None:
+            tables = [(completed_table(table, kind, given.conventions, most), kind) for table, kind in tables]
         scoring.check(tables, count)
         _check_axes(axes, tables)
-        progress = stack.enter_context(Progress(sum(len(table.rows) for table, _ in tables), "scoring", quiet=quiet))
+        n_rows = sum(len(table.rows) for table, _ in tables)
+        progress = stack.enter_context(Progress(n_rows, "scoring", quiet=given.quiet))
         written = Predictions([table for table, _ in tables], output.add) if output is not None else None
         scored = []
         for table, kind in tables:
             found = ScoredTable(table.file, scores_for(kind, axes, table.file), kind, scoring.method(kind))
             seen: list[Callable[[MeasuredRow], None]] = [found.add]
-            if scaling:
+            if given.scaling:
                 seen.append(found.efficiencies.add)
             if written is not None:
                 seen.append(written.begin(table))
@@ -105,14 +75,14 @@ def score_command(
             scored.append(found)
         if output is not None:
             output.finish()
-    asked: dict[str, Any] = {"trust": grades, "by": axes, "scales": scaling}
-    whole = scores_document(scored, strategy=strategy or "nccl", **asked) if as_json else None
-    words.print_answer(whole, lambda style: scores_report(scored, style=style, **asked), as_json=as_json)
+    asked: dict[str, Any] = {"trust": grades, "by": axes, "scales": given.scaling}
+    whole = scores_document(scored, strategy=given.strategy or "nccl", **asked) if given.json else None
+    given.answer(whole, lambda style: scores_report(scored, style=style, **asked))
     said = [
         *words.incomplete(table for table, _ in tables),
-        *_remarks(scored, grades, asked_for=trust != words.TRUSTED),
+        *_remarks(scored, grades, asked_for=given.trust != words.TRUSTED),
     ]
-    words.print_remarks([*said, *([f"wrote {one_line(out)}"] if out is not None else [])], quiet=quiet)
+    given.remark([*said, *given.wrote("out")])
 
 
 def _remarks(tables: Sequence[ScoredTable], grades: Sequence[str], *, asked_for: bool) -> list[str]:

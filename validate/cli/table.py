@@ -2,11 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Annotated
 
 from simulator.errors import Fault, InputError, nearest, one_line
-from validate.cli.command import Quiet, Text, command, group_of_commands, positional, value
-from validate.cli.words import opened, print_remarks
+from validate.cli.command import Given
+from validate.cli.words import opened
 from validate.kinds import KINDS
 from validate.kinds.kind import Kind, read_measurements
 from validate.tables import table as tables
@@ -16,27 +15,14 @@ from validate.tables.names import RowNames
 _TRIED = 8  # rows for each value of a rule
 _SAID = ("fabric", "framework")  # what a row may say besides the columns of its kind, in its authors' words
 _SETS_ASIDE = ("unclear", "network")  # columns by which authors may say that a row cannot be predicted
-group = group_of_commands("table", "Make tables of measurements complete.")
 
 
-@command("complete", of=group)
-def complete_table(
-    file: Annotated[Text, positional("TABLE.csv", "A table of measurements; - is standard input.")] = None,
-    conventions: Annotated[
-        Text,
-        value("FILE", f"What the table leaves out, as rules in YAML; {tables.PUBLISHED}: those of published tables."),
-    ] = None,
-    out: Annotated[Text, value("FILE", "The completed table.")] = None,
-    quiet: Quiet = False,
-) -> None:
-    """Write a table with what its authors say elsewhere in columns of its own, and the sources in a column beside.
-
-    Cells that hold something stay.  Predictions depend on the columns alone, not on the name of a data set or machine.
-    docs/scoring.md explains the rules.
-    """
-    given = {"a table": file, "--conventions": conventions, "--out": out}
-    if file is None or conventions is None or out is None:
-        missing = ", ".join(name for name, text in given.items() if text is None)
+def complete_table(given: Given) -> None:
+    """Write a table with what its authors say elsewhere in columns of its own, and the sources in a column beside."""
+    file, conventions, out = given.file, given.conventions, given.out
+    needed = {"a table": file, "--conventions": conventions, "--out": out}
+    if None in needed.values():
+        missing = ", ".join(name for name, text in needed.items() if text is None)
         example = f"validate table complete t.csv --conventions {tables.PUBLISHED} --out u.csv"
         raise InputError(f"needed: {missing}; for example {example}")
     if tables.same_file(file, out):
@@ -47,7 +33,7 @@ def complete_table(
         if output is not None:
             output.write(content)
     said = [f"{column}: {n} cell{'s' * (n > 1)}" for column, n in counts.most_common()]
-    print_remarks([f"{one_line(out)}: {'; '.join(said) or 'nothing to add'}"], quiet=quiet)
+    given.remark([f"{one_line(out)}: {'; '.join(said) or 'nothing to add'}"])
 
 
 def completed_table(table: tables.Table, kind: Kind, conventions: str, most: int) -> tables.Table:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from simulator.console.files import OutputFile
-from simulator.console.run import say
-from simulator.console.style import Style, choose_style, printable
+from simulator.console.style import printable
 from simulator.errors import InputError, nearest, one_line
 from validate.machine.measure.host import usable_threads
 from validate.tables.table import PUBLISHED, is_incomplete, read_conventions
@@ -91,14 +89,3 @@ def incomplete(tables: Iterable[Table], *, fits: bool = False) -> list[str]:
     told = f"is read without what its authors say elsewhere; validate table complete --conventions {PUBLISHED} adds it"
     rules = read_conventions(PUBLISHED)
     return [f"{table.file}: {told}" for table in tables if is_incomplete(table, rules, () if fits else ("fit_weight",))]
-
-
-def print_answer(document: Any, text: Callable[[Style], str], *, as_json: bool) -> None:
-    """Print an answer: *document* as JSON, or else its *text* in the style of standard output."""
-    print_result(json.dumps(document, indent=2, allow_nan=False) + "\n" if as_json else text(choose_style(sys.stdout)))
-
-
-def print_remarks(lines: Iterable[str], *, quiet: bool) -> None:
-    """Print remarks on standard error, one per line, unless *quiet*."""
-    for line in () if quiet else lines:
-        say(line)
