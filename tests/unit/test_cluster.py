@@ -26,6 +26,7 @@ from validate.machine.cluster.cases import (
     EFFICIENCY,
     CaseOutcome,
     ClusterCase,
+    ClusterResults,
     MessageCosts,
     Predictor,
     find_cluster_strategy,
@@ -53,7 +54,6 @@ from validate.machine.cluster.report import (
     limited,
     limited_words,
 )
-from validate.machine.cluster.run import ClusterResults, message_costs
 from validate.machine.measure.host import removed_on_signals
 from validate.machine.measure.timing import median_interval
 
@@ -437,13 +437,17 @@ def test_messages_cost_what_the_probe_says() -> None:
 
 @pytest.mark.parametrize(("n", "cpus"), [(6, 2), (2, 2), (2, 16), (3, 1)])
 def test_the_probe_of_messages_finds_what_they_cost(monkeypatch, n: int, cpus: int) -> None:
+    pytest.importorskip("torch", reason="torch is not installed: pip install torch")
+    from validate.machine.cluster.operations import prepare
+    from validate.machine.cluster.run import message_costs
+
     message_s, round_s = 40e-6, 90e-6
 
     class Busy:
         """Hosts whose processors only handle messages."""
 
-        def ask(self, do: str, case: tuple[str, int, int], what: Any, within_s: float) -> list[Any]:
-            if do == "prepare":
+        def run(self, function: Any, case: tuple[str, int, int], what: Any, timeout_s: float) -> list[Any]:
+            if function is prepare:
                 self.rounds = what["rounds"]
                 return [None] * n
             ends = [[move[:2] for move in step] for step in self.rounds]

@@ -12,9 +12,15 @@ from simulator.units import format_duration
 from validate.cli.command import Given
 from validate.cli.words import number_in, print_result
 from validate.machine.cluster import network, report
-from validate.machine.cluster.cases import CaseOutcome, Predictor, make_cases, read_duration
+from validate.machine.cluster.cases import (
+    CaseOutcome,
+    ClusterResults,
+    Predictor,
+    least_run_s,
+    make_cases,
+    read_duration,
+)
 from validate.machine.cluster.report import ClusterFiles
-from validate.machine.cluster.run import ClusterResults, least_run_s, run_cases
 from validate.machine.measure.host import removed_on_signals
 
 
@@ -52,6 +58,8 @@ def cluster_command(given: Given) -> None:
         files = ClusterFiles(stack, given.out, topology, shapes, most)
         network.check_system()
         network.check_torch()
+        from validate.machine.cluster.run import run_cases
+
         with removed_on_signals():
             network.check_rights(names, delay=any(shape.delay_s for shape in shapes))
         facts, measured = report.cluster_environment(), ClusterResults()

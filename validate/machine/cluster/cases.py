@@ -13,7 +13,7 @@ from simulator.api.exchanges import exchange_of
 from simulator.errors import InputError, nearest, one_line
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Where
-from simulator.records import dataclass
+from simulator.records import dataclass, field
 from simulator.topology.load import topology_from_text
 from simulator.units import parse_quantity
 from simulator.workload import Collective
@@ -233,6 +233,24 @@ class StrategyOrder:
     measured: tuple[str, ...]
     predicted: tuple[str, ...]
     wrong: tuple[tuple[str, str], ...]
+
+
+LEAST_REPEATS = 3
+
+
+@dataclass(slots=True)
+class ClusterResults:
+    """Results so far, and the software versions that produced them; ``probes`` are payload rates in B/s."""
+
+    times: dict[ClusterCase, Interval] = field(default_factory=dict)
+    probes: dict[LinkShape, float] = field(default_factory=dict)
+    costs: dict[LinkShape, MessageCosts] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+def least_run_s(about_s: Sequence[float]) -> float:
+    """Return the approximate time of the fewest allowed repetitions of all cases, with warm-up, in seconds."""
+    return sum(about_s) * (LEAST_REPEATS + 1)
 
 
 def by(outcomes: Sequence[CaseOutcome], key: Callable[[CaseOutcome], str]) -> dict[str, Errors]:

@@ -19,8 +19,8 @@ from simulator.results.columns import duration_column, percent
 from simulator.units import format_duration, format_size
 from simulator.workload import bus_factor
 from validate.machine.cluster import cases
+from validate.machine.cluster.cases import ClusterResults
 from validate.machine.cluster.network import CommandFailed, LinkShape, run_shell
-from validate.machine.cluster.run import ClusterResults
 from validate.machine.measure.host import cpu_facts, usable_threads
 from validate.machine.measure.timing import FEWEST
 from validate.tables.statistics import Errors, summarise

@@ -1,18 +1,19 @@
 """Measure all cases on a network that exists only meanwhile, by workers that are always ended."""
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import product
 from statistics import median
 from typing import Any
 
 from simulator.errors import TopocastError, one_line
-from simulator.records import dataclass, field
-from validate.machine.cluster.cases import ClusterCase, MessageCosts
+from validate.machine.cluster import operations
+from validate.machine.cluster.cases import LEAST_REPEATS, ClusterCase, ClusterResults, MessageCosts
 from validate.machine.cluster.network import HostNetwork, LinkShape, RunNames
 from validate.machine.measure.host import usable_threads
+from validate.machine.measure.ranks import RankProcesses, RanksFailed
 from validate.machine.measure.timing import Interval, median_interval
 
 Plan = dict[str, Any] | None  # what the hosts send and add; None where torch's own collective is measured
@@ -23,46 +24,20 @@ class WorkerFailed(TopocastError):  # noqa: N818  the name says the fault
     """A worker has exited, reported an error, or not answered in time."""
 
 
-class HostWorkers:
-    """One worker on each of as many hosts as the largest of *node_counts*."""
-
-    def __init__(self, names: RunNames, node_counts: list[int]) -> None:
-        self._names, self._node_counts = names, node_counts
-        self._ranks: Any = None
-
-    def start(self) -> dict[str, str]:
-        """Start the workers, and return what worker 0 reports of its software; raises WorkerFailed."""
-        from validate.machine.cluster.operations import begin  # imports torch
-        from validate.machine.measure.ranks import RankProcesses, RanksFailed
-
-        self.close()
-        addresses = [self._names.address(host) for host in range(max(self._node_counts))]
-        how: dict[str, Any] = {"begin": partial(begin, self._names), "called": "the worker of host"}
+@contextmanager
+def _workers(names: RunNames, n_hosts: int) -> Iterator[RankProcesses]:
+    """Have a worker on each host in the body, then kill them; raises WorkerFailed for what it raises of them."""
+    try:
+        how: dict[str, Any] = {"begin": partial(operations.begin, names), "called": "the worker of host"}
+        crew = RankProcesses(n_hosts, cuda=False, start_s=_START_S, **how)
         try:
-            self._ranks = RankProcesses(len(addresses), cuda=False, start_s=_START_S, **how)
-        except RanksFailed as fault:
-            raise WorkerFailed(one_line(fault, 250)) from None
-        return dict(self.ask("start", addresses, self._node_counts, within_s=_START_S)[0])
-
-    def ask(self, do: str, *arguments: Any, within_s: float) -> list[Any]:
-        """Return what *do* of the operations returns on each host; raises WorkerFailed after *within_s* or a fault."""
-        from validate.machine.cluster import operations  # imports torch
-        from validate.machine.measure.ranks import RanksFailed
-
-        try:
-            found: list[Any] = self._ranks.run(getattr(operations, do), *arguments, timeout_s=within_s)
-        except RanksFailed as fault:
-            raise WorkerFailed(one_line(fault, 250)) from None
-        return found
-
-    def close(self) -> None:
-        """Kill the workers and forget them."""
-        if self._ranks is not None:
-            self._ranks.close(kill=True)
-        self._ranks = None
+            yield crew
+        finally:
+            crew.close(kill=True)
+    except RanksFailed as fault:
+        raise WorkerFailed(one_line(fault, 250)) from None
 
 
-LEAST_REPEATS = 3
 _NARROW = 0.02  # stop once half the width of the median's interval is below this fraction of the median
 _LEAD_S = 0.01  # delay of the common start: longer than a question takes to reach a worker
 _PATIENCE = 20  # timeout: this many times the predicted time, plus a minute
@@ -71,7 +46,7 @@ _MESSAGES, _SHORT, _ROUNDS, _TIMES = (1, 8), 16, 50, 5  # messages per round, el
 
 
 def measure_case(
-    crew: HostWorkers, case: ClusterCase, exchange: Plan, *, repeats: int, spend_s: float, about_s: float
+    crew: RankProcesses, case: ClusterCase, exchange: Plan, *, repeats: int, spend_s: float, about_s: float
 ) -> Interval:
     """Return the median time of *case*, from the common start to the last host's end; raises WorkerFailed.
 
@@ -80,7 +55,7 @@ def measure_case(
     """
     within_s = 60 + _PATIENCE * about_s
     asked = case.strategy.name, case.n_nodes, case.size_bytes
-    crew.ask("prepare", asked, exchange, within_s=within_s)
+    crew.run(operations.prepare, asked, exchange, timeout_s=within_s)
     end_s = time.monotonic() + spend_s
     _go(crew, asked, within_s)
     samples: list[float] = []
@@ -92,13 +67,13 @@ def measure_case(
             return found
 
 
-def probe(crew: HostWorkers, shape: LinkShape, n_nodes: int) -> float:
+def probe(crew: RankProcesses, shape: LinkShape, n_nodes: int) -> float:
     """Return the payload, in B/s, of the slowest TCP stream when each host sends to the next; the best of 3 runs."""
     size_bytes = max(1_000_000, round(shape.rate_Bps * _PROBE_S))
     return size_bytes / min(_go(crew, ("probe", n_nodes, size_bytes), 60 + _PATIENCE * _PROBE_S) for _ in range(3))
 
 
-def message_costs(crew: HostWorkers, n_nodes: int) -> MessageCosts:
+def message_costs(crew: RankProcesses, n_nodes: int) -> MessageCosts:
     """Return what messages cost the processors, from rounds in which each host sends k short messages to the next.
 
     On p processors, n hosts take n / min(p, n) times ``round_s + 2 k message_s`` a round, which two values of k
@@ -113,7 +88,7 @@ def message_costs(crew: HostWorkers, n_nodes: int) -> MessageCosts:
         exchange["stands"] = [{"name": f"host{i}", "kind": "gpu", "host": i, "index": 0} for i in hosts]
         exchange |= {"n_elements": n_nodes * k * _SHORT, "rounds": [moves] * _ROUNDS}
         asked = "rounds", n_nodes, 0
-        crew.ask("prepare", asked, exchange, within_s=60)
+        crew.run(operations.prepare, asked, exchange, timeout_s=60)
         times = [_go(crew, asked, 60, sums=False) for _ in range(1 + _TIMES)][1:]
         busy_s[k] = median(times) / _ROUNDS * min(processors, n_nodes) / n_nodes
     few, many = _MESSAGES
@@ -121,27 +96,12 @@ def message_costs(crew: HostWorkers, n_nodes: int) -> MessageCosts:
     return MessageCosts(message_s, max(0.0, busy_s[few] - 2 * few * message_s), processors, is_measured=True)
 
 
-def _go(crew: HostWorkers, case: tuple[str, int, int], within_s: float, *, sums: bool = True) -> float:
-    answers = crew.ask("go", case, time.monotonic() + _LEAD_S, within_s=within_s)[: case[1]]
+def _go(crew: RankProcesses, case: tuple[str, int, int], within_s: float, *, sums: bool = True) -> float:
+    answers = crew.run(operations.go, case, time.monotonic() + _LEAD_S, timeout_s=within_s)[: case[1]]
     for host, (_, _, right) in enumerate(answers):
         if sums and not right:
             raise WorkerFailed(f"the result of {case[0]} on host {host} is wrong")
     return float(max(ended_s for _, ended_s, _ in answers) - min(began_s for began_s, _, _ in answers))
-
-
-@dataclass(slots=True)
-class ClusterResults:
-    """Results so far, and the software versions that produced them; ``probes`` are payload rates in B/s."""
-
-    times: dict[ClusterCase, Interval] = field(default_factory=dict)
-    probes: dict[LinkShape, float] = field(default_factory=dict)
-    costs: dict[LinkShape, MessageCosts] = field(default_factory=dict)
-    versions: dict[str, str] = field(default_factory=dict)
-
-
-def least_run_s(about_s: Sequence[float]) -> float:
-    """Return the approximate time of the fewest allowed repetitions of all cases, with warm-up, in seconds."""
-    return sum(about_s) * (LEAST_REPEATS + 1)
 
 
 def run_cases(
@@ -162,20 +122,21 @@ def run_cases(
     """
     counts = sorted({case.n_nodes for case in cases})
     share = budget_s / max(sum(about_s), 1e-9)
-    network, crew = HostNetwork(names, counts[-1]), HostWorkers(names, counts)
+    addresses = [names.address(host) for host in range(counts[-1])]
+    network = HostNetwork(names, counts[-1])
     try:
-        with network, closing(crew):
+        with network:
             for shape in dict.fromkeys(case.shape for case in cases):
                 network.shape(shape)
-                into.versions.update(crew.start())
-                into.versions["packets"] = "in order" if network.is_steered else "may overtake each other"
-                into.costs[shape] = message_costs(crew, counts[-1])
-                into.probes[shape] = probe(crew, shape, counts[-1])
-                for case, about in zip(cases, about_s, strict=True):
-                    if case.shape == shape:
-                        how: dict[str, Any] = {"repeats": repeats, "spend_s": share * about, "about_s": about}
-                        into.times[case] = measure_case(crew, case, exchange(case), **how)
-                        advance(f"{case.n_nodes} nodes, {case.strategy.name}")
-    finally:  # in case an interrupt cut the context exits short; a second one is ignored (removed_on_signals)
-        crew.close()
+                with _workers(names, counts[-1]) as crew:
+                    into.versions.update(crew.run(operations.start, addresses, counts, timeout_s=_START_S)[0])
+                    into.versions["packets"] = "in order" if network.is_steered else "may overtake each other"
+                    into.costs[shape] = message_costs(crew, counts[-1])
+                    into.probes[shape] = probe(crew, shape, counts[-1])
+                    for case, about in zip(cases, about_s, strict=True):
+                        if case.shape == shape:
+                            how: dict[str, Any] = {"repeats": repeats, "spend_s": share * about, "about_s": about}
+                            into.times[case] = measure_case(crew, case, exchange(case), **how)
+                            advance(f"{case.n_nodes} nodes, {case.strategy.name}")
+    finally:  # in case an interrupt cut the context exit short; a second one is ignored (removed_on_signals)
         network.remove()
