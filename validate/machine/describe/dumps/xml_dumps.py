@@ -11,10 +11,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from xml.etree import ElementTree
 from xml.parsers import expat
 
 from simulator.errors import Fault, InputError, one_line
-from simulator.records import dataclass, field
 from validate.machine.describe.driver import Card, driver_part
 from validate.machine.describe.dumps import tree as pcie
 from validate.machine.describe.dumps.tree import Bus, BusTree, Numa, adapter_of, gpu_model, pci_kind, speed_of
@@ -24,58 +24,42 @@ _DEEPEST = 200
 _MOST_ELEMENTS = 200_000
 
 
-@dataclass(slots=True)
-class Element:
-    """An element with its attributes, text, children and line number."""
+class Element(ElementTree.Element):
+    """An element with its line number; a text in pieces is whole."""
 
-    tag: str
-    given: dict[str, str]
-    line: int
-    inside: list[Element] = field(default_factory=list)
-    text: str = ""
-
-    def all(self, tag: str) -> Iterator[Element]:
-        """Yield the descendants with tag *tag*, in document order."""
-        for each in self.inside:
-            if each.tag == tag:
-                yield each
-            yield from each.all(tag)
+    line = 0
 
     def children(self, *tags: str) -> list[Element]:
         """Return the elements directly inside with one of *tags*."""
-        return [each for each in self.inside if each.tag in tags]
+        return [each for each in self if each.tag in tags]
 
     def said(self, key: str) -> str:
         """Return the attribute *key*; empty where it is absent."""
-        return self.given.get(key, "")
+        return self.get(key, "")
 
 
 def parse_xml(text: str, shown: str) -> Element:
     """Return the root of *text*, called *shown*; raises InputError for invalid XML and entities, with the place."""
     parser = expat.ParserCreate("utf-8")  # the text is already decoded, whatever encoding it declares
-    stack: list[Element] = []
-    roots: list[Element] = []
-    count = 0
+    tree = ElementTree.TreeBuilder(Element)
+    count = depth = 0
 
     def refuse(message: str) -> None:
         raise InputError(Fault(message, shown, parser.CurrentLineNumber, parser.CurrentColumnNumber + 1))
 
     def start(tag: str, given: dict[str, str]) -> None:
-        nonlocal count
-        count += 1
-        if count > _MOST_ELEMENTS or len(stack) >= _DEEPEST:
+        nonlocal count, depth
+        count, depth = count + 1, depth + 1
+        if count > _MOST_ELEMENTS or depth > _DEEPEST:
             refuse(f"has more than {_MOST_ELEMENTS} elements or is nested deeper than {_DEEPEST}")
-        element = Element(tag, given, parser.CurrentLineNumber)
-        (stack[-1].inside if stack else roots).append(element)
-        stack.append(element)
+        tree.start(tag, given).line = parser.CurrentLineNumber
 
-    def content(text: str) -> None:
-        if stack and text.strip():
-            stack[-1].text += text
+    def end(tag: str) -> None:
+        nonlocal depth
+        depth -= 1
+        tree.end(tag)
 
-    parser.StartElementHandler = start
-    parser.EndElementHandler = lambda _tag: stack.pop() and None
-    parser.CharacterDataHandler = content
+    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = start, end, tree.data
     parser.EntityDeclHandler = lambda *_: refuse("declares an entity; a dump has none")
     parser.SetParamEntityParsing(expat.XML_PARAM_ENTITY_PARSING_NEVER)
     try:
@@ -83,7 +67,7 @@ def parse_xml(text: str, shown: str) -> Element:
     except expat.ExpatError as error:
         words = one_line(expat.ErrorString(error.code) or error)
         raise InputError(Fault(f"is not valid XML: {words}", shown, error.lineno, error.offset + 1)) from None
-    return roots[0]
+    return tree.close()
 
 
 _MEGABIT_BPS = 1e6 / 8
@@ -99,17 +83,17 @@ def nccl_tree(root: Element, shown: str) -> BusTree:
     links: dict[tuple[str, str], int] = {}
     to_switch: dict[str, int] = {}
     spoken = False
-    hosts = {cpu.said("host_hash") for cpu in root.all("cpu")}
+    hosts = {cpu.said("host_hash") for cpu in root.iter("cpu")}
     if len(hosts) > 1:
         raise InputError(Fault(f"holds {len(hosts)} machines; cut it to one", shown, root.line, 1))
-    for cpu in root.all("cpu"):
+    for cpu in root.iter("cpu"):
         number, vendor = _whole(cpu, "numaid", shown, len(numas)), VENDORS.get(cpu.said("vendor"), "")
         family, model = _whole(cpu, "familyid", shown), _whole(cpu, "modelid", shown)
         mask = cpu.said("affinity").replace(",", "")  # of processors, such as 0000ffff,ffffffff
         numa = Numa(number, vendor, family, model, threads=int(mask, 16).bit_count() if _HEX.fullmatch(mask) else 0)
-        numa.below = [bus for each in cpu.inside for bus in _bus(each, shown)]
+        numa.below = [bus for each in cpu for bus in _bus(each, shown)]
         numas.append(numa)
-    for pci in root.all("pci"):
+    for pci in root.iter("pci"):
         for gpu in pci.children("gpu"):
             spoken = True  # NCCL writes NVLinks into this element, so without any there are none
             name = pci.said("busid").lower()
@@ -148,7 +132,7 @@ def _bus(element: Element, shown: str) -> Iterable[Bus]:
         bare = Bus("nic", name, *port, adapter=adapter_of(name, element.said("class"), vendor, device))
         yield from _nets(nic, shown, bare, element) if nic is not None else (bare,)
     else:
-        below = [bus for each in element.inside for bus in _bus(each, shown)]
+        below = [bus for each in element for bus in _bus(each, shown)]
         chip = f"{vendor}:{device}".lower()
         if chip in _ONE_CHIP:
             below = [bus for each in below for bus in (each.below if each.model == chip else [each])]
@@ -191,11 +175,11 @@ def hwloc_tree(root: Element) -> pcie.BusTree:
     """Return the machine in hwloc's ``topology`` element *root*."""
     numas: list[Numa] = []
     machine = next(iter(root.children("object")), root)
-    packages = [each for each in machine.all("object") if each.said("type") in ("Package", "Socket")]
+    packages = [each for each in machine.iter("object") if each.said("type") in ("Package", "Socket")]
     for i, holder in enumerate(packages or [machine]):
         infos = _infos(holder)
         family, model = (_number(infos.get(f"CPU{key}Number", "")) for key in ("Family", "Model"))
-        counts = Counter(each.said("type") for each in holder.all("object"))
+        counts = Counter(each.said("type") for each in holder.iter("object"))
         vendor, name = VENDORS.get(infos.get("CPUVendor", ""), ""), one_line(infos.get("CPUModel", ""), 100)
         numas.append(Numa(i, vendor, family, model, name, counts["PU"], counts["Core"], socket=i))
         numas[-1].below = [bus for each in _children(holder) for bus in _buses(each)]
@@ -214,18 +198,18 @@ def _infos(*elements: Element) -> dict[str, str]:
 
 def _nvlinks(root: Element) -> tuple[dict[tuple[str, str], float] | None, dict[str, float]]:
     """Return GB/s between GPUs by bus ID (None: not said) and to switches, from NVLinkBandwidth, in MB/s."""
-    matrix = next((each for each in root.inside if each.said("name") == "NVLinkBandwidth"), None)
+    matrix = next((each for each in root if each.said("name") == "NVLinkBandwidth"), None)
     if matrix is None:
         return None, {}
     bus_of: dict[str, str] = {}
     switches: set[str] = set()
-    for device in (each for each in root.all("object") if each.said("type") == "PCIDev"):
+    for device in (each for each in root.iter("object") if each.said("type") == "PCIDev"):
         bus = device.said("pci_busid").lower()
-        bus_of |= dict.fromkeys((each.said("gp_index") for each in (device, *device.all("object"))), bus)
+        bus_of |= dict.fromkeys((each.said("gp_index") for each in (device, *device.iter("object"))), bus)
         if pci_kind(device.said("pci_type")) == "nvswitch":
             switches.add(bus)
-    names = [word.rpartition(":")[2] for each in matrix.children("indexes") for word in each.text.split()]
-    values = [_number(word) for each in matrix.children("u64values") for word in each.text.split()]
+    names = [word.rpartition(":")[2] for each in matrix.children("indexes") for word in (each.text or "").split()]
+    values = [_number(word) for each in matrix.children("u64values") for word in (each.text or "").split()]
     if len(values) != len(names) ** 2:
         return None, {}
     links: dict[tuple[str, str], float] = {}
@@ -263,7 +247,7 @@ def _buses(element: Element) -> Iterable[Bus]:
     code = element.said("pci_type")
     numbers = _NUMBERS.search(code)
     vendor, device = (numbers[1], numbers[2]) if numbers else ("", "")
-    systems = [each for each in element.all("object") if each.said("type") == "OSDev"]
+    systems = [each for each in element.iter("object") if each.said("type") == "OSDev"]
     infos, what = _infos(element, *systems), pci_kind(code)
     if what == "gpu" and vendor.lower() in ("10de", "1002"):
         named, by_number = infos.get("GPUModel", ""), gpu_model(vendor, device)
