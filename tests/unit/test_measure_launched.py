@@ -30,13 +30,12 @@ here = launched.launch()
 if here.rank:
     here.serve()
     sys.exit()
-ranks = launched.LaunchedRanks(here, 2, cuda=False)
-said = [ranks.run(sum_of_ranks)]
+said = [here.run(2, False, sum_of_ranks, (), timeout_s=120.0)]
 try:
-    ranks.run(fails_on_the_second, timeout_s=20.0)
+    here.run(2, False, fails_on_the_second, (), timeout_s=20.0)
 except RanksFailed as error:
     said.append("rank 1 raised RuntimeError: out of luck" in str(error))
-said.append(ranks.run(sum_of_ranks, timeout_s=20.0))
+said.append(here.run(2, False, sum_of_ranks, (), timeout_s=20.0))
 here.end()
 print(said)
 """

@@ -64,6 +64,27 @@ class LauncherProcess:
         self.store.set(f"done/{number}/{self.rank}", pickle.dumps(answer))
         return answer
 
+    def run(self, count: int, *task: Any, timeout_s: float) -> list[Any]:
+        """Return the results of the first *count* ranks, in order, of a *task* of :meth:`do`; raises RanksFailed."""
+        number = self.tasks
+        size, begun = self.group
+        group = self.group if size == count and begun > self.faulty else (count, number)
+        self.store.set(f"task/{number}", pickle.dumps((group, *task)))
+        answers = [self.do(group, *task)]
+        for rank in range(1, count):
+            key = f"done/{number}/{rank}"
+            try:
+                self.store.wait([key], timedelta(seconds=timeout_s))
+            except RuntimeError:
+                self.faulty = number
+                raise RanksFailed(f"no answer of rank {rank} within {timeout_s:g} s") from None
+            answers.append(pickle.loads(self.store.get(key)))
+        faults = [f"rank {rank} raised {value}" for rank, (good, value) in enumerate(answers) if not good]
+        if faults:
+            self.faulty = number
+            raise RanksFailed("; ".join(faults))
+        return [value for _, value in answers]
+
     def _join(self, group: Group, *, cuda: bool) -> None:
         if group == self.group:
             return
@@ -97,42 +118,6 @@ def launch() -> LauncherProcess | None:
     return here
 
 
-class LaunchedRanks:
-    """The first *count* ranks of a launch, as :class:`RankProcesses`; raises RanksFailed where fewer were started."""
-
-    def __init__(self, here: LauncherProcess, count: int, *, cuda: bool) -> None:
-        if count > here.world:
-            raise RanksFailed(f"the launcher has started {here.world} ranks, and {count} are asked for")
-        self.count, self.cuda = count, cuda
-        self._here = here
-        self.alive = True
-
-    def run(self, function: RankTask, *arguments: Any, timeout_s: float = 120.0, look: Look = None) -> list[Any]:
-        """Return the results of ``function(rank, count, *arguments)``, in the order of ranks; raises RanksFailed."""
-        del look  # this process takes part itself, so nobody reads sensors meanwhile
-        here, number = self._here, self._here.tasks
-        size, begun = here.group
-        group = here.group if size == self.count and begun > here.faulty else (self.count, number)
-        here.store.set(f"task/{number}", pickle.dumps((group, self.cuda, function, arguments)))
-        answers = [here.do(group, self.cuda, function, arguments)]
-        for rank in range(1, self.count):
-            key = f"done/{number}/{rank}"
-            try:
-                here.store.wait([key], timedelta(seconds=timeout_s))
-            except RuntimeError:
-                here.faulty = number
-                raise RanksFailed(f"no answer of rank {rank} within {timeout_s:g} s") from None
-            answers.append(pickle.loads(here.store.get(key)))
-        faults = [f"rank {rank} raised {value}" for rank, (good, value) in enumerate(answers) if not good]
-        if faults:
-            here.faulty = number
-            raise RanksFailed("; ".join(faults))
-        return [value for _, value in answers]
-
-    def close(self) -> None:
-        """Do nothing: the launcher owns the processes, which stay available."""
-
-
 def nodes_of(count: int) -> int:
     """Return the number of nodes that the first *count* ranks occupy: one without a launcher."""
     here = launch()
@@ -149,7 +134,7 @@ class KeptRanks:
     def __init__(self, *, cuda: bool, start_s: float = 180.0, timeout_s: float = 120.0) -> None:
         self.cuda = cuda
         self._start_s, self._timeout_s = start_s, timeout_s
-        self._ranks: RankProcesses | LaunchedRanks | None = None
+        self._ranks: RankProcesses | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -159,16 +144,22 @@ class KeptRanks:
             self._ranks.close()
         self._ranks = None
 
-    def started(self, count: int) -> RankProcesses | LaunchedRanks:
-        """Return *count* ranks; raises RanksFailed, or Unavailable."""
-        if self._ranks is None or self._ranks.count != count or not self._ranks.alive:
+    def start(self, count: int) -> None:
+        """Have *count* ranks; raises RanksFailed, or Unavailable."""
+        here, ranks = launch(), self._ranks
+        if here is not None and count > here.world:
+            raise RanksFailed(f"the launcher has started {here.world} ranks, and {count} are asked for")
+        if here is None and (ranks is None or ranks.count != count or not ranks.alive):
             self.__exit__()
-            if (here := launch()) is None:
-                self._ranks = RankProcesses(count, cuda=self.cuda, start_s=self._start_s)
-            else:
-                self._ranks = LaunchedRanks(here, count, cuda=self.cuda)
-        return self._ranks
+            self._ranks = RankProcesses(count, cuda=self.cuda, start_s=self._start_s)
 
     def run(self, count: int, function: RankTask, *arguments: Any, look: Look = None) -> list[Any]:
-        """Return the results of *function* on *count* ranks, in their order; raises RanksFailed, or Unavailable."""
-        return self.started(count).run(function, *arguments, timeout_s=self._timeout_s, look=look)
+        """Return the results of *function* on *count* ranks, in their order; raises RanksFailed, or Unavailable.
+
+        *look* reads sensors meanwhile, but where this process is one of the ranks.
+        """
+        self.start(count)
+        if (here := launch()) is not None:
+            return here.run(count, self.cuda, function, arguments, timeout_s=self._timeout_s)
+        assert self._ranks is not None
+        return self._ranks.run(function, *arguments, timeout_s=self._timeout_s, look=look)

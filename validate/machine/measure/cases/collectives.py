@@ -93,7 +93,7 @@ class Groups(KeptRanks):
             raise Unavailable(f"given up after faults, the last of them: {faults[-1]}")
         weight = _MOST_FAULTS  # starting takes long, so it is not tried again
         try:
-            self.started(count)
+            self.start(count)
             weight = 1
             found: Interval = self.run(count, function, *arguments, look=self._look)[0]
         except RanksFailed as fault:
