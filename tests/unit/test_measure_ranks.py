@@ -73,7 +73,6 @@ def test_a_rank_that_fails_is_named_and_ends_the_group_soon(
         two.run(_sum, 0.0)
 
 
-@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="no masks of signals")
 def test_an_interrupt_while_they_start_is_for_the_one_who_starts_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """A terminal sends SIGINT to all processes; ranks still importing torch would each print a traceback."""
     collect = ranks.RankProcesses._collect

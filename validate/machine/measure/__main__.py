@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 from collections.abc import Sequence
@@ -20,23 +21,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m validate.measure", description="Measure this machine; as validate run, with torch alone."
     )
-    parser.add_argument("--out", required=True, metavar="DIR", help="where the tables go; an archive of a certificate")
-    parser.add_argument("--certificate", action="store_true", help="measure what certifies predictions, in one archive")
-    parser.add_argument("--minutes", type=float, default=9.0, metavar="MINUTES", help="of a certificate, in all; 9")
-    parser.add_argument("--asked", default="", metavar="DIR", help="for a certificate: steps of validate run --prepare")
-    parser.add_argument("--folder", default="", help=argparse.SUPPRESS)  # of the process that measures a certificate
-    parser.add_argument("--begun", type=float, default=0.0, help=argparse.SUPPRESS)
-    parser.add_argument("--only", default="", metavar="GROUP,...", help="groups to measure; all if not said")
-    parser.add_argument("--device", default="", metavar="NAME", help="cuda:0 or cpu; the first GPU if not said")
-    parser.add_argument("--budget", default="", metavar="TIME", help="begin no case after this time, such as 120s")
-    parser.add_argument("--machine", default="", metavar="NAME", help="the name of the machine in the tables")
-    parser.add_argument("--within", default="1%", metavar="PART", help="how well medians are to be known; 1%%")
-    parser.add_argument("--workload", default="", metavar="NETWORK", help="with --gpus: this step, and nothing else")
-    parser.add_argument("--batch", type=int, default=32, metavar="COUNT", help="samples a rank; 32")
-    parser.add_argument("--gpus", default="", metavar="N,...", help="over so many ranks, such as 1,2,4,8")
-    parser.add_argument("--precision", default="fp32", metavar="NAME", help="fp32, tf32, amp-bf16, ...; fp32")
-    parser.add_argument("--parallel", default="dp", metavar="HOW", help="dp: replicas; fsdp: shards; dp,fsdp; dp")
-    parser.add_argument("--overlap", default="", metavar="bucket:SIZE", help="bytes of a bucket of gradients; 25 MiB")
+    for name, how in json.loads(Path(__file__).with_name("options.json").read_text(encoding="utf-8")).items():
+        kind = {} if "action" in how else {"type": type(how.get("default", ""))}
+        parser.add_argument(f"--{name}", **{"help": argparse.SUPPRESS, **how, **kind})  # of our own process
     given = parser.parse_args(arguments)
     if sys.version_info < (3, 11):  # noqa: UP036  a copied folder has had no installer check the version
         sys.stderr.write(f"Python 3.11 or later is needed; this is {sys.version.split()[0]}\n")

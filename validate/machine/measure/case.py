@@ -130,9 +130,6 @@ def cases_of(name: str, bench: Bench) -> Iterator[Case]:
 
 
 _LENGTH = 200
-_OUT_OF_MEMORY = tuple(  # exported by torch itself since 2.5
-    found for owner in (torch, torch.cuda) if (found := getattr(owner, "OutOfMemoryError", None)) is not None
-)
 # Errors after which no call works in the process (CUDA Runtime API, cudaError_t).  It recovers from others, such as
 # those of a capture.  Bench.alive detects any that are missing here.
 _STICKY = (
@@ -171,7 +168,7 @@ def failure_words(error: Exception) -> str:
             raise Fatal("the disk is full") from error
         return f"{error.strerror or text}"
     full = any(words in text.lower() for words in ("out of memory", "can't allocate memory"))
-    if full or isinstance(error, (MemoryError, *_OUT_OF_MEMORY)):
+    if full or isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)):
         return "out of memory"
     if any(words in text.lower() for words in _STICKY):
         raise Fatal(f"the device is lost: {text[:_LENGTH]}") from error

@@ -162,9 +162,6 @@ def _answer(member: _Member) -> Any:
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
     """Block SIGINT while a process starts, which inherits the mask until it can ignore SIGINT itself."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
     resource_tracker.ensure_running()  # otherwise the first process start would start it, which unblocks SIGINT
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -175,8 +172,7 @@ def _interrupts_held() -> Iterator[None]:
 
 def _serve(pipe: Connection, rank: int, count: int, begin: Begin, join: Callable[[int, int], None]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
-    if hasattr(signal, "pthread_sigmask"):  # discards a SIGINT that arrived since the start
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # discards a SIGINT that arrived since the start
     try:
         if begin is not None:
             begin(rank)
