@@ -38,9 +38,8 @@ def score_command(given: Given) -> None:
     processes = words.jobs_in(given.jobs)
     if count and given.calibration:
         raise InputError("--calibrate fits what --calibration reads; one of the two")
-    scoring = Scoring(
-        ScoringOptions(*map(vars(given).get, ("topology", "machine", "strategy", "device", "calibration", "baselines")))
-    )
+    options = ("topology", "machine", "strategy", "device", "calibration", "baselines")
+    scoring = Scoring(ScoringOptions(*(getattr(given, name) for name in options)))
     with ExitStack() as stack:
         output = stack.enter_context(words.opened(out))
         for file in files:

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from typing import Any
 from xml.etree import ElementTree
 from xml.parsers import expat
 
@@ -24,7 +25,10 @@ _DEEPEST = 200
 _MOST_ELEMENTS = 200_000
 
 
-class Element(ElementTree.Element):
+_Plain: Any = ElementTree.Element
+
+
+class Element(_Plain):  # type: ignore[misc]  # what it holds is of the same class
     """An element with its line number; a text in pieces is whole."""
 
     line = 0
@@ -35,13 +39,13 @@ class Element(ElementTree.Element):
 
     def said(self, key: str) -> str:
         """Return the attribute *key*; empty where it is absent."""
-        return self.get(key, "")
+        return str(self.get(key, ""))
 
 
 def parse_xml(text: str, shown: str) -> Element:
     """Return the root of *text*, called *shown*; raises InputError for invalid XML and entities, with the place."""
     parser = expat.ParserCreate("utf-8")  # the text is already decoded, whatever encoding it declares
-    tree = ElementTree.TreeBuilder(Element)
+    tree: Any = ElementTree.TreeBuilder(Element)
     count = depth = 0
 
     def refuse(message: str) -> None:
@@ -67,7 +71,8 @@ def parse_xml(text: str, shown: str) -> Element:
     except expat.ExpatError as error:
         words = one_line(expat.ErrorString(error.code) or error)
         raise InputError(Fault(f"is not valid XML: {words}", shown, error.lineno, error.offset + 1)) from None
-    return tree.close()
+    root: Element = tree.close()
+    return root
 
 
 _MEGABIT_BPS = 1e6 / 8
