@@ -16,7 +16,7 @@ from simulator.workload.zoo import Outputs, ZooEntry, called
 from simulator.workload.zoo.builder import NetworkBuilder, SizeError, pair
 
 
-def _entry(kind: str, model: str = "small.perceptron", *, length_known: bool = False, **said: Any) -> ZooEntry:
+def _entry(kind: str, model: str = "chains.perceptron", *, length_known: bool = False, **said: Any) -> ZooEntry:
     """Return the entry of *model*, a function of a file, whose inputs are of *kind*.
 
     *said*: its sizes, as ``networks.json`` has them.
