@@ -14,6 +14,7 @@ from dataclasses import Field
 from functools import cache
 from typing import Any, ClassVar, Literal, Self, get_args
 
+from simulator.package_data import own_data
 from simulator.records import dataclass, replace
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
@@ -302,19 +303,16 @@ class Rowwise(Kernel):
         return float(elements * ELEMENT_BYTES[self.precision])
 
 
-Passes = tuple[tuple[str, int, int], ...]
-"""For each kernel: function, tensors read, tensors written."""
+def as_formula(name: str, elements: int, phase: str, precision: Precision) -> tuple[Kernel, ...]:
+    """Return the kernels of TensorFlow's formula *name* on *elements* elements.
 
-
-def as_formula(
-    forward: Passes, backward: Passes, elements: int, phase: str, precision: Precision
-) -> tuple[Kernel, ...]:
-    """Return the kernels of a formula on *elements* elements; *precision*: of products, or fp32 if that is wider.
-
-    The gradients of parameters are among those of the inputs.
+    *precision*: of products, or fp32 if that is wider.  The gradients of parameters are among those of the inputs.
     """
     wide: Precision = "fp32" if ELEMENT_BYTES[precision] < ELEMENT_BYTES["fp32"] else precision
-    return streamed(elements, wide, *{"fwd": forward, "bwd_weight": ()}.get(phase, backward))
+    if phase == "bwd_weight":
+        return ()
+    written = own_data("simulator.workload", "tensorflow.yaml")[name]["forward" if phase == "fwd" else "backward"]
+    return streamed(elements, wide, *(tuple(each) for row in written for each in row))
 
 
 def column_sum(outputs: int, count: int, precision: Precision) -> Rowwise:

@@ -7,13 +7,12 @@ types is checked because a typing error would silently cost as much as the simpl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from simulator.errors import nearest, one_line
 from simulator.package_data import own_data
 from simulator.records import dataclass, field
-from simulator.workload.kernels import Kernel, Passes, Rowwise, Streaming, as_formula, streamed
+from simulator.workload.kernels import Kernel, Rowwise, Streaming, as_formula, streamed
 from simulator.workload.operator import Autocast, Elements, Fusing, Kernels, Operator, Phase, Saved
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
@@ -44,7 +43,7 @@ def check_function(name: str) -> None:
 
 def gradients(function: str, elements: int, inputs: int, summed: int, precision: Precision) -> tuple[Kernel, ...]:
     """Return the kernels of the inputs' gradients; *summed* operands are small, and theirs are sums."""
-    passes: Passes = ((f"{function}_bwd", 2, 1),)
+    passes: tuple[tuple[str, int, int], ...] = ((f"{function}_bwd", 2, 1),)
     if function in ("add", "sub", "add_scalar", "sub_scalar"):  # the gradient is passed on, or summed
         return (Rowwise("sum", 1, elements, precision),) * summed
     if function in ("where", "masked_fill", "neg", "mul_scalar", "div_scalar") or (function, inputs) == ("mul", 1):
@@ -57,26 +56,6 @@ def gradients(function: str, elements: int, inputs: int, summed: int, precision:
         size = elements * ELEMENT_BYTES[precision]
         return (Streaming("dropout_bwd", elements, size + elements, size),)
     return streamed(elements, precision, *passes)
-
-
-# In TensorFlow, forward and backward: x / 2 (1 + tanh(a (x + b x^3))).  Draw, compare and cast random numbers, then two
-# products; backward, the same two products.
-_FORMULAS: Mapping[str, tuple[Passes, Passes]] = {
-    "gelu": (
-        (
-            *(("pow", 1, 1), ("mul_scalar", 1, 1), ("add", 2, 1), ("mul_scalar", 1, 1), ("tanh", 1, 1)),
-            *(("add_scalar", 1, 1), ("mul_scalar", 1, 1), ("mul", 2, 1)),
-        ),
-        (
-            *(("mul", 2, 1), ("mul", 2, 1), ("mul_scalar", 1, 1), ("tanh_bwd", 2, 1), ("mul_scalar", 1, 1)),
-            *(("mul_scalar", 1, 1), ("pow", 1, 1), ("mul_scalar", 1, 1), ("mul", 2, 1), ("add", 3, 1)),
-        ),
-    ),
-    "dropout": (
-        (("dropout", 0, 1), ("greater", 1, 1), ("mul_scalar", 1, 1), ("mul", 2, 1)),
-        (("mul", 2, 1), ("mul_scalar", 1, 1)),
-    ),
-}
 
 
 def of_elements(call: Any) -> Operator:
@@ -148,9 +127,9 @@ class Elementwise(Elements):
 
     def as_run_by(self, framework: str, phase: Phase, precision: Precision, kernels: Kernels) -> Kernels:
         """Return *kernels*, or TensorFlow's formula."""
-        if framework != "tensorflow" or self.function not in _FORMULAS:
+        if framework != "tensorflow" or self.function not in ("gelu", "dropout"):
             return kernels
-        return as_formula(*_FORMULAS[self.function], self.elements, phase, precision)
+        return as_formula(self.function, self.elements, phase, precision)
 
     def host_calls(self, phase: Phase) -> int:
         # TorchScript fuses dropout_add but spends the host time of both operators.

@@ -6,26 +6,12 @@ from math import prod
 from typing import Any, ClassVar, Literal, Self
 
 from simulator.records import dataclass, replace
-from simulator.workload.kernels import Passes, Rowwise, Streaming, as_formula, column_sum, streamed
+from simulator.workload.kernels import Rowwise, Streaming, as_formula, column_sum, streamed
 from simulator.workload.operator import Direction, Divided, Kernels, Meeting, OneKernel, Operator, Phase, Rows
 from simulator.workload.precision import ELEMENT_BYTES, STATISTIC_BYTES, Precision
 
 _WIDE = ELEMENT_BYTES["fp32"]
 Norm = Literal["layer_norm", "rms_norm"]
-# In TensorFlow, tf.nn.moments: mean, squared differences, mean.  tf.nn.batch_normalization: the scale of each element,
-# its products with x and with the mean, the offset less the latter, and the sum.
-_FORMULA: Passes = (
-    *(("sum", 1, 0), ("sub", 1, 1), ("sum", 1, 0), ("mul", 0, 1), ("mul", 2, 1), ("mul", 1, 1), ("sub", 1, 1)),
-    ("add", 2, 1),
-)
-# The sum needs no kernel.  Each product with the scale multiplies the gradient by its other factors and sums for the
-# mean, scale and offset.  The squared differences are doubled, and summed for the mean.  Three gradients of x are
-# added.
-_FORMULA_BACKWARD: Passes = (
-    *(("mul", 2, 1), ("mul", 2, 1), ("neg", 1, 1), ("mul", 2, 1), ("mul", 1, 1), ("add", 2, 1), ("sum", 1, 0)),
-    *(("sum", 1, 0), ("mul", 1, 1), ("sum", 1, 0), ("fill", 0, 1), ("sub", 1, 1), ("mul", 2, 1), ("sum", 1, 0)),
-    *(("fill", 0, 1), ("add", 3, 1)),
-)
 
 
 def _layer_norm(call: Any, kind: Norm = "layer_norm") -> Operator:
@@ -69,7 +55,7 @@ class LayerNorm(Rows):
     def as_run_by(self, framework: str, phase: Phase, precision: Precision, kernels: Kernels) -> Kernels:
         """Return *kernels*, TensorFlow's formula, or the calls of a module."""
         if framework == "tensorflow":
-            return as_formula(_FORMULA, _FORMULA_BACKWARD, self.output_elements, phase, precision)
+            return as_formula("norm", self.output_elements, phase, precision)
         if not self.plain or framework not in _PLAIN:
             return kernels
         return self._calls(precision) if phase == "fwd" else self._calls_backward(phase, precision)

@@ -14,10 +14,6 @@ from simulator.workload.precision import ELEMENT_BYTES, INDEX_BYTES, STATISTIC_B
 
 _WIDE_BYTES = ELEMENT_BYTES["fp32"]
 
-# In TensorFlow: the maximum of a row, the sum of its exponentials, and the quotients; backward, (g - sum(g y)) y.
-_FORMULA = (("max", 1, 0), ("exp", 1, 0), ("exp", 1, 1))
-_FORMULA_BACKWARD = (("mul", 2, 1), ("sum", 1, 0), ("sub", 1, 1), ("mul", 2, 1))
-
 
 def _softmax(call: Any) -> Operator:
     cols = call.first.shape[call["dim"]] if call.first.dim() else 1
@@ -85,7 +81,7 @@ class Softmax(Rows):
         """Return *kernels*, or TensorFlow's formula."""
         if framework != "tensorflow":
             return kernels
-        return as_formula(_FORMULA, _FORMULA_BACKWARD, self.output_elements, phase, precision)
+        return as_formula("softmax", self.output_elements, phase, precision)
 
     def host_calls(self, phase: Phase) -> int:
         return self.calls

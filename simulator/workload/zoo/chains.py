@@ -2,7 +2,7 @@
 
 ``chains.json`` has the layers of those without repetition, each a method of a tensor with its arguments:
 
-- LeNet-5: LeCun et al., Proc. IEEE 86 (1998), section II.B, with every map of layer C3 connected to every map of S2, its
+- LeNet-5: LeCun et al., Proc. IEEE 86 (1998), section II.B, with every map of layer C3 connected to every map of S2,
   padded 28x28 images, average pools and sigmoids.  ``lenet-d2l``: the variant in *Dive into Deep Learning*'s chapter on
   several GPUs.
 - ``alexnet``: torchvision (Krizhevsky, arXiv 1404.5997, one column).  ``alexnet-owt``: the same column in
@@ -19,6 +19,8 @@ filtering (He et al., arXiv 1708.05031, section 3.4), NVIDIA DeepLearningExample
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 from simulator.package_data import own_data
 from simulator.workload.zoo.builder import NetworkBuilder, Tensor
@@ -39,11 +41,17 @@ def _local_norm(x: Tensor, name: str) -> Tensor:
     return x.apply(f"{name}.product", "mul", squares.apply(f"{name}.scale", "pow_scalar"))
 
 
-def perceptron(x: Tensor, widths: tuple[int, ...], activation: str = "relu") -> Tensor:
+def perceptron(
+    net: NetworkBuilder, batch: int, inputs: int, widths: tuple[int, ...], activation: str = "relu"
+) -> Tensor:
     """Return the output of linear layers of *widths*, with an activation between each two."""
+    x = net.input(batch, inputs)
     for i, width in enumerate(widths[:-1]):
         x = x.linear(f"{2 * i}", width).apply(f"{2 * i + 1}", activation)
     return x.linear(f"{2 * len(widths) - 2}", widths[-1])
+
+
+sigmoid_perceptron = partial(perceptron, activation="sigmoid")
 
 
 def vgg(x: Tensor, classes: int, convolutions: tuple[int, ...]) -> Tensor:

@@ -16,7 +16,7 @@ from simulator.workload.zoo import Outputs, ZooEntry, called
 from simulator.workload.zoo.builder import NetworkBuilder, SizeError, pair
 
 
-def _entry(kind: str, model: str = "chains.perceptron", *, length_known: bool = False, **said: Any) -> ZooEntry:
+def _entry(kind: str, model: str, *, length_known: bool = False, **said: Any) -> ZooEntry:
     """Return the entry of *model*, a function of a file, whose inputs are of *kind*.
 
     *said*: its sizes, as ``networks.json`` has them.
@@ -24,8 +24,6 @@ def _entry(kind: str, model: str = "chains.perceptron", *, length_known: bool = 
     if kind in ("images", "volumes"):
         channels = said.pop("channels", 3 if kind == "images" else 1)
         defaults = {"image": said.pop("image", 224), "classes": said.pop("classes", 1000)}
-    elif kind == "widths":
-        defaults = {"inputs": said["inputs"], "widths": said["default"]}
     else:  # sequences of so many tokens, or samples whose inputs the model makes
         defaults = {**({"sequence_length": said.pop("length")} if kind == "sequences" else {}), **said}
 
@@ -37,26 +35,15 @@ def _entry(kind: str, model: str = "chains.perceptron", *, length_known: bool = 
         if kind == "sequences":
             given = {name: value for name, value in options.items() if name != "sequence_length"}
             return build(net.input(batch, options["sequence_length"]), **given)
-        if kind == "widths":
-            widths = options["widths"]
-            listed = widths if isinstance(widths, tuple) else (widths,)
-            return build(net.input(batch, options["inputs"]), listed, said.get("activation", "relu"))
         side = options["image"]
         if kind == "volumes" and not isinstance(side, int):
             raise SizeError("a volume has one side; got height and width")
         sides = (side, side, side) if kind == "volumes" else pair(side)
         return build(net.input(batch, channels, *sides), options["classes"], **said)
 
-    return ZooEntry(_SAMPLES[kind], defaults, make, length_known=length_known)
+    return ZooEntry("images" if kind == "volumes" else kind, defaults, make, length_known=length_known)
 
 
-_SAMPLES = {
-    "images": "images",
-    "samples": "samples",
-    "sequences": "sequences",
-    "volumes": "images",
-    "widths": "samples",
-}
 _DATA = own_data("simulator.workload.zoo", "networks.json")
 
 
@@ -75,12 +62,6 @@ _BREAK = re.compile(r"(?<=[a-z])-(?=[0-9])")
 _USE = re.compile(r"-(sft|pretrain|pretraining|finetune|finetuning|instruct|chat|hf)$")
 _WIDTHS = re.compile(r"\s*\d{1,18}\s*(,\s*\d{1,18}\s*)*", re.ASCII)
 _MAX_SIZE = 10**9
-_MOST = {"layers": 1024, "frames": 1024, "tied": 1, "dropout": 1, "mtp_layers": 64, "imbalance": 200}
-_MOST |= {"expert_capacity": 10_000, "pad_capacity": 1}
-_MAY_BE_ZERO = (
-    *("positions", "inner", "kv_heads", "tied", "predicted", "shared_inner", "dense_layers", "lora", "head_size"),
-    *("dropout", "imbalance", "mtp_layers", "expert_capacity", "pad_capacity"),
-)
 
 
 @cache
@@ -191,6 +172,8 @@ def build_entry(
     widths = given.get("widths")
     if isinstance(widths, str) and _WIDTHS.fullmatch(widths):  # as a command line writes them: 2048,512,1
         given["widths"] = tuple(map(int, widths.split(",")))
+    elif type(widths) is int:
+        given["widths"] = (widths,)
     for key, value in {"batch": batch, **given}.items():
         if key != "batch" and key not in entry.defaults:
             hint = nearest(key, ["batch", *entry.defaults])
@@ -226,7 +209,7 @@ def _check(name: str, key: str, value: Any) -> None:
         if value not in allowed:
             raise InputError(f"{name}: {key} '{one_line(value, 60)}'; {nearest(str(value), allowed)}")
         return
-    least, most = 0 if key in _MAY_BE_ZERO else 1, _MOST.get(key, _MAX_SIZE)
+    least, most = _DATA["limits"].get(key, (1, _MAX_SIZE))
     sizes = value if isinstance(value, tuple) else (value,)
     if key == "image" and len(sizes) not in (1, 2):
         raise InputError(f"{name}: image is a side, or height and width; got {one_line(value, 60)}")
