@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from simulator import spelling
 from simulator.api.session import Session
@@ -29,9 +29,7 @@ from simulator.results.program import ProgramResult
 from simulator.results.result import Result
 from simulator.results.single import SingleResult
 from simulator.results.training import TrainingResult
-
-if TYPE_CHECKING:
-    from simulator.workload.find import NetworkSource
+from simulator.workload.find import NetworkSource
 
 Answered = Result | TrainingResult | SingleResult | ProgramResult
 _Computed = tuple[object, object, Callable[[Any], Any] | None]  # a workload, inputs and the loss of a module
@@ -194,9 +192,10 @@ def _workload(
         is_size = re.fullmatch(r"\s*\d[\d.e+]*\s*[A-Za-z]+\s*", workload) is not None
         return f"bytes:{workload.strip()}" if is_size else workload, None
     if any(base.__module__.startswith("torch.nn.modules.module") for base in type(workload).__mro__):
-        from simulator.workload.torch_import.live import network_of_module
+        from simulator.workload.torch_import.trace import network_of_module
 
-        source = network_of_module(workload, inputs, loss, training=options.get("mode", "train") != "inference")
+        training = options.get("mode", "train") != "inference"
+        source = NetworkSource(*network_of_module(workload, inputs, loss, training=training))
         return source.text, source
     raise InputError(f"workload: must be a network, a size, or a torch.nn.Module; got a {type(workload).__name__}")
 

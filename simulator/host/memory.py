@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from simulator.devices.cpu import LINE_BYTES, Cpu
-from simulator.devices.cpu.memory import bandwidth
-from simulator.devices.cpu.passes import gather_times, start_time
+from simulator.devices.cpu.memory import bandwidth, gather_times, start_time
 from simulator.devices.dispatch import cpu_call_time, in_graph, stays
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.memory import MemoryCosts, near_bytes

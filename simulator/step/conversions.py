@@ -10,7 +10,7 @@ from simulator.questions.options import Policy, StepOptions
 from simulator.questions.where import TORCH_RELEASE_MONTHS
 from simulator.records import dataclass, replace
 from simulator.step.precision import autocasts, casts, has_master, storage_of
-from simulator.workload.activations import Formats, one_format, with_indices
+from simulator.workload.backward import Formats, one_format, with_indices
 from simulator.workload.kernels import Kernel, Rowwise, Streaming
 from simulator.workload.network import Layer, Network, block_name, once, readers_of
 from simulator.workload.operators import Conv2d, Convolution, Elementwise, GroupedLinear, Linear, Softmax

@@ -6,8 +6,7 @@ from itertools import accumulate
 
 from simulator.questions.options import StepOptions
 from simulator.records import dataclass, field
-from simulator.workload.activations import Formats, SavedTensors, kept_by
-from simulator.workload.backward import needs_gradient, storages
+from simulator.workload.backward import Formats, SavedTensors, kept_by, needs_gradient, storages
 from simulator.workload.network import Layer, Network, block_name, once, readers_of
 from simulator.workload.operators import Copy, CrossEntropy, Elementwise, Pool
 from simulator.workload.operators.elementwise import BOUNDS

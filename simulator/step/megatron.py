@@ -5,8 +5,7 @@ from __future__ import annotations
 from simulator.questions.options import StepOptions
 from simulator.records import replace
 from simulator.step.precision import has_master, storage_of
-from simulator.workload.activations import SavedTensors
-from simulator.workload.backward import read_elements
+from simulator.workload.backward import SavedTensors, read_elements
 from simulator.workload.network import Layer, Network, block_name, once, readers_of
 from simulator.workload.operators import Attention, Elementwise, GroupedLinear, Linear, Reduction
 from simulator.workload.precision import ELEMENT_BYTES

@@ -21,9 +21,9 @@ from simulator.workload.operators import (
     Operator,
     Reduction,
 )
+from simulator.workload.operators.grouped import Routing
 from simulator.workload.operators.moves import rows_gathered, rows_spread
 from simulator.workload.precision import ELEMENT_BYTES
-from simulator.workload.routing import Routing
 
 _ADAPTS = ("lora_a", "lora_b", "lora_scale", "lora_add")
 _ROTATES = "rotate_"

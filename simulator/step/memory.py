@@ -16,7 +16,7 @@ from simulator.step.moments import Moment, tape_of
 from simulator.step.precision import casts, gathered_bytes, has_master, storage_of, updated_bytes, weight_bytes
 from simulator.step.recompute import of_blocks
 from simulator.step.reserved import RankState, Residents, reserved_and_allocated, workspace_bytes
-from simulator.workload.activations import peak_forward_bytes
+from simulator.workload.backward import peak_forward_bytes
 from simulator.workload.network import Network, once, packed_weights, unit_elements
 from simulator.workload.precision import ELEMENT_BYTES, NVFP4_BYTES, PACKED
 from simulator.workload.split.experts import expert_parameters

@@ -13,8 +13,15 @@ from simulator.step.fusion import is_generated, run_groups, saved_by_partition
 from simulator.step.megatron import has_gradient_buffer, saved_by_megatron, steps_inside
 from simulator.step.precision import autocasts, casts, storage_of
 from simulator.step.recompute import Rerun, of_blocks, reruns_of
-from simulator.workload.activations import fed_bytes, saved_tensors
-from simulator.workload.backward import BackwardStep, backward_steps, needs_gradient, read_elements, storages
+from simulator.workload.backward import (
+    BackwardStep,
+    backward_steps,
+    fed_bytes,
+    needs_gradient,
+    read_elements,
+    saved_tensors,
+    storages,
+)
 from simulator.workload.network import Layer, Network, block_name, once
 from simulator.workload.operators import Linear
 from simulator.workload.precision import ELEMENT_BYTES

@@ -7,8 +7,7 @@ from itertools import groupby
 
 from simulator.questions.options import Recompute, RecomputedPart, StepOptions
 from simulator.records import dataclass, replace
-from simulator.workload.activations import one_format, saved_tensors
-from simulator.workload.backward import storages
+from simulator.workload.backward import one_format, saved_tensors, storages
 from simulator.workload.network import Layer, Network, block_name, once
 from simulator.workload.operators import Attention, Elementwise, Exchange, LayerNorm, Linear, MatMul, Softmax
 

@@ -26,10 +26,9 @@ from simulator.records import dataclass
 from simulator.spelling import mention
 from simulator.topology.yaml_source import YamlSource, read_json
 from simulator.workload.zoo import ZooEntry
-from simulator.workload.zoo.bert import Encoder, encoder
+from simulator.workload.zoo.bert import T5, Encoder, encoder, t5
 from simulator.workload.zoo.language import tokens_entry
 from simulator.workload.zoo.sizes import Decoder, LatentAttentionMixture, MixtureOfExperts
-from simulator.workload.zoo.t5 import T5, t5
 from simulator.workload.zoo.transformer import decoder
 from simulator.workload.zoo.vit import vit_entry
 

@@ -233,7 +233,7 @@ class Streaming(Kernel):
     in_sentences = "elementwise kernels"
     colour = "#758e4f"
     gpu_cost = "simulator.devices.gpu.memory:streaming_cost"
-    cpu_cost = "simulator.devices.cpu.passes:streaming_pass"
+    cpu_cost = "simulator.devices.cpu.memory:streaming_pass"
     apart = ("form",)
     axes: ClassVar = {"function": 0.5, "elements": 0.1, "element_bytes": 0.7}
     axis_words: ClassVar = {"function": ()}
@@ -280,7 +280,7 @@ class Rowwise(Kernel):
     in_sentences = "norms and softmax"
     colour = "#f6ae2d"
     gpu_cost = "simulator.devices.gpu.rowwise:rowwise_cost"
-    cpu_cost = "simulator.devices.cpu.passes:rowwise_pass"
+    cpu_cost = "simulator.devices.cpu.memory:rowwise_pass"
     apart = ("precision", "kind", "channels_last")
     axes: ClassVar = {"rows": 0.1, "cols": 0.8}
 

@@ -59,7 +59,7 @@ from simulator.results.training_run import DeviceMemory
 from simulator.step.conversions import formats_of
 from simulator.step.fusion import saved_by_partition
 from simulator.training.schedules import in_flight
-from simulator.workload.activations import saved_tensors
+from simulator.workload.backward import saved_tensors
 from simulator.workload.network import Network
 from tests.property.asking import Asker, RefusedError
 from tests.property.questions import Question

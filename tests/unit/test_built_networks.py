@@ -14,8 +14,11 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
-from simulator.workload.activations import one_format, saved_tensors  # noqa: E402
-from simulator.workload.backward import training_flop  # noqa: E402
+from simulator.workload.backward import (  # noqa: E402
+    one_format,
+    saved_tensors,
+    training_flop,
+)
 from simulator.workload.described import network_document  # noqa: E402
 from simulator.workload.find import find_network  # noqa: E402
 from simulator.workload.network import Network  # noqa: E402

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from simulator.console.run import run_app
-from simulator.devices.gpu.generation import MAKERS
+from simulator.devices.gpu import MAKERS
 from simulator.topology.catalogue import builtin_topologies, load_part, part_names
 from tests.measured_folders import ENVIRONMENT, FACTS, constant, operators, timed, write
 from validate.cli import app

@@ -30,8 +30,7 @@ from simulator.step.fusion import fused_groups
 from simulator.step.issue import launches_of
 from simulator.step.precision import precision_of
 from simulator.workload import operators as ops
-from simulator.workload.activations import one_format, peak_forward_bytes, saved_tensors
-from simulator.workload.backward import backward_steps, training_flop
+from simulator.workload.backward import backward_steps, one_format, peak_forward_bytes, saved_tensors, training_flop
 from simulator.workload.described import network_document, network_of
 from simulator.workload.kernels import Gemm, Kernel, Rowwise, Streaming, kernel_class
 from simulator.workload.network import Layer, Network, Parameter

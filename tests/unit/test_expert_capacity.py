@@ -19,7 +19,7 @@ from simulator.step.issue import launches_of
 from simulator.training import divided
 from simulator.workload.network import Network
 from simulator.workload.operators import Exchange, GroupedLinear
-from simulator.workload.routing import Routing, largest_of
+from simulator.workload.operators.grouped import Routing, largest_of
 from simulator.workload.zoo.registry import build_network
 from tests.asked import step_on
 

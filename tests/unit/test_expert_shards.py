@@ -13,7 +13,7 @@ from simulator.results.training import TrainingResult
 from simulator.training import divided
 from simulator.training.placement import Placement
 from simulator.workload.operators import Exchange, GroupedLinear
-from simulator.workload.routing import largest_of
+from simulator.workload.operators.grouped import largest_of
 from simulator.workload.split.experts import expert_parameters
 from simulator.workload.zoo.registry import build_network
 from tests.asked import step_on

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.devices.gpu import gpu_from_part
-from simulator.devices.gpu.generation import MAKERS, Traits, traits_of
+from simulator.devices.gpu import MAKERS, Traits, gpu_from_part, traits_of
 from simulator.errors import InputError
 from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.parts import GpuPart

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from simulator.api import Session
 from simulator.cli import run as simulate
 from simulator.constants import DEFAULT
-from simulator.devices.gpu import LibraryCosts, library_factor
-from simulator.devices.gpu.generation import traits_of
+from simulator.devices.gpu import LibraryCosts, library_factor, traits_of
 from simulator.devices.predict import kernel_cost
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Month, Software, Where

@@ -8,8 +8,7 @@ import pytest
 
 from simulator.cli import run
 from simulator.errors import InputError
-from simulator.workload.activations import one_format, saved_tensors
-from simulator.workload.backward import backward_steps, gradient_order, training_flop
+from simulator.workload.backward import backward_steps, gradient_order, one_format, saved_tensors, training_flop
 from simulator.workload.network import Network
 from simulator.workload.operators import Linear
 from simulator.workload.variants import with_lora

@@ -8,8 +8,16 @@ import pytest
 
 from simulator.questions.options import Recompute, StepOptions
 from simulator.step.memory import held_in
-from simulator.workload.activations import one_format, peak_forward_bytes, saved_tensors
-from simulator.workload.backward import backward_steps, needs_gradient, read_elements, storages, training_flop
+from simulator.workload.backward import (
+    backward_steps,
+    needs_gradient,
+    one_format,
+    peak_forward_bytes,
+    read_elements,
+    saved_tensors,
+    storages,
+    training_flop,
+)
 from simulator.workload.network import Network
 from simulator.workload.zoo.builder import NetworkBuilder
 from simulator.workload.zoo.registry import build_network

@@ -19,7 +19,7 @@ from simulator.devices.neighbours import kernel_axes, variety_of
 from simulator.errors import InputError
 from simulator.questions.where import Where
 from simulator.questions.words import parse_question
-from simulator.workload.activations import one_format, saved_tensors
+from simulator.workload.backward import one_format, saved_tensors
 from simulator.workload.described import network_document, network_of
 from simulator.workload.network import Layer, Network, Parameter
 from simulator.workload.operators import CLASSES, Attention, Linear, _registered

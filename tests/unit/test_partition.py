@@ -13,7 +13,7 @@ import pytest
 from simulator.questions.options import StepOptions
 from simulator.step.conversions import formats_of
 from simulator.step.fusion import saved_by_partition
-from simulator.workload.activations import saved_tensors
+from simulator.workload.backward import saved_tensors
 from simulator.workload.network import Layer, Network, Parameter
 from simulator.workload.operators import Elementwise, LayerNorm, Linear
 from simulator.workload.zoo.registry import build_network

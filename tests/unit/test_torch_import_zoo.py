@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from simulator.workload.activations import one_format, saved_tensors
-from simulator.workload.backward import training_flop
+from simulator.workload.backward import one_format, saved_tensors, training_flop
 from simulator.workload.network import Network
 from simulator.workload.operators import (
     BatchNorm,

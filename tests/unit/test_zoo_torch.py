@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.workload.activations import one_format, saved_tensors
-from simulator.workload.backward import training_flop
+from simulator.workload.backward import one_format, saved_tensors, training_flop
 from simulator.workload.network import Network
 from simulator.workload.zoo.builder import NetworkBuilder
 from simulator.workload.zoo.registry import build_network, network_names

@@ -1,18 +1,34 @@
-"""Bandwidth of a CPU's caches and memory: a staircase over the working set, for a given number of active cores.
+"""Bandwidth of a CPU's caches and memory, a staircase over the working set for some active cores; and passes over them.
 
 One core keeps a fixed number of cache lines in flight, which sets its bandwidth (Little's law).  A few cores together
 saturate memory, and further ones add nothing.  The cores of one chiplet share its path to memory.
 
 Users of a shared cache hold it in proportion to the bandwidth they read through it, because new data evicts the least
 recently used.  Next to busy neighbours, a stream therefore keeps more of its data cached than dependent loads do.
+
+Passes are elementwise kernels, reductions over rows, pooling, and gathers from a table.  Each takes the time of its
+data transfer or of its instructions, whichever is longer.  Cycle counts are properties of the library's code and scale
+to other CPUs with their vector width.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from simulator.constants import Values
-from simulator.devices.cpu import Cpu
+from simulator.devices import Bound, KernelCost
+from simulator.devices.cpu import (
+    LIBRARIES,
+    LINE_BYTES,
+    Cpu,
+    region_time,
+    scalar_rate,
+    vector_rate,
+)
+from simulator.workload.kernels import Rowwise, Streaming
+from simulator.workload.operators import Gather, Pooling
+from simulator.workload.precision import ELEMENT_BYTES
 
 
 class CacheCosts(Values, file="cpu_caches"):
@@ -82,3 +98,123 @@ def bandwidth(cpu: Cpu, working_set_bytes: float, threads: int) -> float:
 def transfer_time(cpu: Cpu, n_bytes: float, threads: int) -> float:
     """Return the seconds of one pass of *threads* threads over *n_bytes*."""
     return n_bytes / bandwidth(cpu, n_bytes, threads) if n_bytes > 0 else 0.0
+
+
+# -- passes -----------------------------------------------------------------------------
+
+
+class PassCosts(Values, file="cpu_passes"):
+    """Constants of passes, the same for all CPUs; cycles are those of a core with two 256-bit vector units."""
+
+    grain_elements: int
+    vector_cycles: Mapping[str, float]
+    scalar_cycles: Mapping[str, float]
+    row_element_cycles: Mapping[str, float]
+    pool_cycles: Mapping[str, float]
+    pool_window_cycles: Mapping[str, float]
+
+
+_FUNCTIONS = frozenset(("elu", "erf", "exp", "gelu", "gelu_bwd", "log", "pow", "sigmoid", "silu", "tanh", "sin", "cos"))
+_DRAWN = frozenset(("normal", "uniform"))  # random numbers: one generator whose state each draw changes, so serial
+
+
+def start_time(cpu: Cpu) -> float:
+    """Return the start-up time of a kernel on one core, in seconds."""
+    return cpu.constants(PassCosts).start_cycles / cpu.core_clock(1)
+
+
+def pass_threads(cpu: Cpu, elements: int) -> int:
+    """Return the number of threads that a pass over *elements* elements uses."""
+    if not LIBRARIES[cpu.library].threads:
+        return 1
+    grain = cpu.constants(PassCosts).grain_elements
+    return max(1, min(cpu.threads, math.ceil(elements / grain)))
+
+
+def streaming_pass(cpu: Cpu, kernel: Streaming) -> KernelCost:
+    """Return the cost of *kernel* on *cpu*."""
+    c = cpu.constants(PassCosts)
+    n, name = kernel.elements, kernel.function
+    threads = 1 if name in _DRAWN else pass_threads(cpu, n)
+    if name in c.scalar_cycles:
+        compute_s = n * c.scalar_cycles[name] / scalar_rate(cpu, threads, alone=name in _DRAWN)
+    elif not LIBRARIES[cpu.library].vectors:
+        cycles = cpu.cycles.function if name in _FUNCTIONS else cpu.cycles.simple
+        compute_s = n * cycles / scalar_rate(cpu, threads)
+    elif kernel.form == "transposed":
+        compute_s = n * c.transposed_cycles / scalar_rate(cpu, threads)
+    else:
+        compute_s = n * c.vector_cycles.get(name, c.simple_cycles) / vector_rate(cpu, threads)
+    # A store that misses all caches fetches its line first (McCalpin, STREAM, 1995), unless it was read just before.
+    stored = 0 if name.endswith(("_inplace", "_step")) else kernel.written_bytes
+    fetched = (1.0 - held_share(cpu, kernel.bytes)) * stored
+    memory_s = transfer_time(cpu, kernel.bytes, threads) + fetched / bandwidth(cpu, math.inf, threads)
+    return pass_cost(cpu, compute_s, memory_s, kernel.bytes + fetched, threads)
+
+
+def rowwise_pass(cpu: Cpu, kernel: Rowwise) -> KernelCost:
+    """Return the cost of *kernel* on *cpu*; rows are divided among the threads."""
+    c = cpu.constants(PassCosts)
+    n = kernel.rows * kernel.cols
+    threads = min(pass_threads(cpu, n), kernel.rows)
+    rows_each = math.ceil(kernel.rows / threads)
+    cycles = c.row_element_cycles.get(kernel.kind, c.simple_cycles)
+    library = LIBRARIES[cpu.library]
+    if not library.vectors or (library.composes and "batch_norm" in kernel.kind):
+        passes = 1 if kernel.kind == "sum" else 3 if kernel.kind.endswith("_bwd") else 2
+        cycles = cpu.cycles.function if "softmax" in kernel.kind else passes * cpu.cycles.row
+        element_s = cycles / scalar_rate(cpu, threads)
+    else:
+        element_s = cycles / vector_rate(cpu, threads)
+    compute_s = rows_each * threads * (kernel.cols * element_s + c.row_cycles / scalar_rate(cpu, threads))
+    return pass_cost(cpu, compute_s, transfer_time(cpu, kernel.bytes, threads), kernel.bytes, threads)
+
+
+def pooling_pass(cpu: Cpu, kernel: Pooling) -> KernelCost:
+    """Return the cost of *kernel* on *cpu*."""
+    c = cpu.constants(PassCosts)
+    cycles = c.pool_cycles[kernel.kind] + c.pool_window_cycles[kernel.kind] * kernel.window
+    if kernel.kind == "max" and kernel.direction == "bwd":
+        cycles = c.pool_bwd_max_cycles
+    # Both libraries divide channels among threads.
+    threads = max(1, min(cpu.threads, math.ceil(kernel.input_elements / c.grain_elements)))
+    compute_s = kernel.output_elements * cycles / scalar_rate(cpu, threads)
+    return pass_cost(cpu, compute_s, transfer_time(cpu, kernel.bytes, threads), kernel.bytes, threads)
+
+
+def gather_times(cpu: Cpu, kernel: Gather) -> tuple[float, float, float]:
+    """Return the times of *kernel* on *cpu*, without its start-up time, in seconds.
+
+    They are those of its instructions, which overlap the rest, of waits for each row's first line, and of transfer.
+    Rows are scattered over the table, so the first line of a row that no cache holds costs a memory latency, shared by
+    the rows that a core has in flight; the row's further lines arrive as a stream.
+    """
+    c = cpu.constants(PassCosts)
+    threads = pass_threads(cpu, kernel.rows * kernel.cols)
+    cores = min(threads, cpu.core_count)
+    row_bytes = kernel.cols * ELEMENT_BYTES[kernel.precision]
+    picked_bytes = kernel.rows * row_bytes
+    table_bytes = kernel.vocabulary * row_bytes or math.inf  # a table of unknown size is in no cache
+    held = 0.0 if cpu.is_cold else cache_bytes(cpu, len(cpu.caches) - 1, cores)
+    missed = max(0.0, 1.0 - held / table_bytes)
+    rest = max(0.0, 1.0 - missed * LINE_BYTES / row_bytes)
+    read_s = rest * picked_bytes / bandwidth(cpu, table_bytes, threads)
+    compute_s = kernel.rows * c.gather_row_cycles / scalar_rate(cpu, threads)
+    wait_s = kernel.rows * missed * cpu.memory_latency_s / (c.gather_rows_ahead * cores)
+    return compute_s, wait_s, read_s + transfer_time(cpu, kernel.bytes - picked_bytes, threads)
+
+
+def gather_pass(cpu: Cpu, kernel: Gather) -> KernelCost:
+    """Return the cost of *kernel* on *cpu*."""
+    compute_s, wait_s, bytes_s = gather_times(cpu, kernel)
+    return pass_cost(cpu, compute_s, wait_s + bytes_s, kernel.bytes, pass_threads(cpu, kernel.rows * kernel.cols))
+
+
+def pass_cost(
+    cpu: Cpu, compute_s: float, memory_s: float, n_bytes: float, threads: int, flop: float = 0.0
+) -> KernelCost:
+    """Return the cost of a kernel whose instructions overlap its transfer, after the start of *threads* threads."""
+    start_s = start_time(cpu) + region_time(cpu, threads)
+    longer_s = max(compute_s, memory_s)
+    bound: Bound = "latency" if start_s > longer_s else "compute" if compute_s > memory_s else "memory"
+    return KernelCost(start_s + longer_s, bound, flop, n_bytes, f"{threads} threads")

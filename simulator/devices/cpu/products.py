@@ -30,8 +30,7 @@ from simulator.devices.cpu import (
     scalar_rate,
     vector_rate,
 )
-from simulator.devices.cpu.memory import cache_bytes, transfer_time
-from simulator.devices.cpu.passes import PassCosts, pass_cost, start_time
+from simulator.devices.cpu.memory import PassCosts, cache_bytes, pass_cost, start_time, transfer_time
 from simulator.records import replace
 from simulator.workload.kernels import Gemm
 from simulator.workload.operators import Convolution, FusedAttention, Recurrence

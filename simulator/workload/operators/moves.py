@@ -28,7 +28,7 @@ class Gather(Kernel):
     in_sentences = "look-ups"
     colour = "#6d597a"
     gpu_cost = "simulator.devices.gpu.memory:gather_cost"
-    cpu_cost = "simulator.devices.cpu.passes:gather_pass"
+    cpu_cost = "simulator.devices.cpu.memory:gather_pass"
     apart = ("precision", "direction")
     axes: ClassVar = {"rows": 0.2, "cols": 0.4, "vocabulary": 0.2}
     variety_words = ("fwd", "bwd")

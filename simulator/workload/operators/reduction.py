@@ -22,7 +22,7 @@ class Pooling(Kernel):
     word = "pooling"
     colour = "#a26769"
     gpu_cost = "simulator.devices.gpu.memory:pooling_cost"
-    cpu_cost = "simulator.devices.cpu.passes:pooling_pass"
+    cpu_cost = "simulator.devices.cpu.memory:pooling_pass"
     apart = ("precision", "kind", "direction")
     axes: ClassVar = {"window": 0.5, "input": 0.2, "output": 0.2}
     variety_words = ("max", "avg", "fwd", "bwd")

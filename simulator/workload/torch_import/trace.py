@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from simulator.errors import Fault, InputError
+from simulator.errors import Fault, InputError, refused
 from simulator.workload.network import Network
-from simulator.workload.torch_import.factory import Subject, quietly
+from simulator.workload.torch_import.factory import Subject, quietly, subject_of_module
 from simulator.workload.torch_import.faults import fault_of
 from simulator.workload.torch_import.library import LibraryFunctions, reaching_builtins
 from simulator.workload.torch_import.recorder import ModuleStack, Recorder
@@ -149,3 +150,24 @@ def _tensors(output: Any) -> Iterator[Any]:
         inside = [getattr(output, field.name) for field in dataclasses.fields(output)]
     for value in inside:
         yield from _tensors(value)
+
+
+def network_of_module(
+    module: Any, inputs: Any, loss: Callable[[Any], Any] | None, *, training: bool
+) -> tuple[str, Callable[[int], Network]]:
+    """Return what *module*, unchanged, is called, and what gives the network of one pass of *inputs* through it."""
+    with quietly():
+        subject = subject_of_module(module, inputs, loss)
+
+    @cache
+    def traced() -> Network:
+        return trace_subject(subject, training=training).network
+
+    def build(batch: int) -> Network:
+        if batch not in (0, subject.samples):  # 0: any
+            raise refused(
+                "batch", f"the inputs hold {subject.samples} samples; give inputs of {batch}, or that batch", batch
+            )
+        return traced()
+
+    return f"the module {subject.name}", build

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from simulator.records import dataclass
-from simulator.workload.routing import Routing
+from simulator.workload.operators.grouped import Routing
 from simulator.workload.zoo.attention import AttentionKind
 from simulator.workload.zoo.builder import SizeError
 
