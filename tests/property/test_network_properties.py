@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from simulator.errors import InputError
 from simulator.workload.backward import backward_steps, one_format, peak_forward_bytes, saved_tensors, training_flop
-from simulator.workload.layers_build import KINDS, LayerSpec
-from simulator.workload.layers_yaml import load_network
+from simulator.workload.layers_yaml import KINDS, LayerSpec, load_network
 from simulator.workload.network import Network
 from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
 

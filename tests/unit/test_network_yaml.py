@@ -12,8 +12,7 @@ import pytest
 
 from simulator.errors import InputError
 from simulator.workload.backward import training_flop
-from simulator.workload.layers_build import KINDS, InputSpec, LayerSpec, NetworkFile
-from simulator.workload.layers_yaml import load_network
+from simulator.workload.layers_yaml import KINDS, InputSpec, LayerSpec, NetworkFile, load_network
 from simulator.workload.network import Network
 from simulator.workload.operators import Attention, Copy, CrossEntropy, Elementwise, Pool
 from simulator.workload.parse import parse_workload

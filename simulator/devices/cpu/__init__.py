@@ -5,19 +5,7 @@ costs a fork and a barrier.  With more threads than hardware threads, every barr
 scheduler has preempted.
 
 A **library** of kernels is how a framework divides work among threads, and which instructions it was compiled for:
-
-- ``onednn``: frameworks since 2018.  Convolutions are direct, and passes over memory use vectors and all threads.
-- ``blas``: Caffe.  Only products are parallel.  Each image is unrolled by one thread, then multiplied by all
-  (``base_conv_layer.cpp``, ``im2col.cpp``, ``math_functions.cpp``).
-- ``torch7``: as ``blas``, but the forward pass and the gradient of images give whole images to threads, each of which
-  unrolls and multiplies alone; the gradient of filters goes from image to image and keeps what was unrolled
-  (``THNN/generic/SpatialConvolutionMM.c``).
-- ``mshadow``: MXNet.  Its passes, unrolling among them, are expressions that one thread evaluates element by element
-  (``MapPlan`` in ``mshadow/tensor_cpu-inl.h``, from which OpenMP was taken out).
-- ``cntk``: one thread unrolls all images, which are then multiplied at once (``ConvolutionEngine.cpp``, the GEMM
-  engine).
-- ``eigen``: TensorFlow.  Everything runs on all threads.  Packages before 1.6 were compiled for SSE alone, without AVX
-  and fused multiply-adds (TensorFlow 1.6.0, release notes).
+``libraries.yaml`` describes each.
 """
 
 from __future__ import annotations
@@ -28,6 +16,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from simulator.constants import DEFAULT, Constants, Values
 from simulator.errors import InputError
+from simulator.package_data import own_data
 from simulator.questions.calibration import Calibration
 from simulator.questions.where import CPU_LIBRARIES, CpuLibrary
 from simulator.records import dataclass, field
@@ -44,13 +33,7 @@ class CoreCosts(Values, file="cpu_cores"):
 
 
 class Library(NamedTuple):
-    """How a library works.
-
-    ``convolves``: directly; image by image (``image``); images on different threads (``images``); or all images at
-    once (``batch``).  ``vectors``: passes use vector instructions.  ``threads``: passes use all threads.  ``bits``: the
-    widest vectors; 0: the device's.  ``reads``: one more thread reads data.  ``jumps``: matrices are packed across
-    their rows.  ``composes``: normalisation is written as several passes.
-    """
+    """How a library works; ``libraries.yaml`` says what each means."""
 
     convolves: Literal["direct", "image", "images", "batch"]
     vectors: bool
@@ -62,12 +45,7 @@ class Library(NamedTuple):
 
 
 LIBRARIES: dict[CpuLibrary, Library] = {
-    "onednn": Library("direct", vectors=True, threads=True, reads=False),
-    "blas": Library("image", vectors=False, threads=False),
-    "torch7": Library("images", vectors=False, threads=False),
-    "mshadow": Library("image", vectors=False, threads=False),
-    "cntk": Library("batch", vectors=False, threads=False),
-    "eigen": Library("batch", vectors=True, threads=True, bits=128, jumps=True, composes=True),
+    name: Library(**written) for name, written in own_data("simulator.devices.cpu", "libraries.yaml").items()
 }
 
 
@@ -106,8 +84,7 @@ class Cpu:
     ``scalar_turbo_clock_Hz`` that of one core without vector instructions (0: as ``turbo_clock_Hz``).
     ``flop_per_cycle`` is per core and precision; a precision that is missing is not supported.
     ``memory_bandwidth_Bps`` is per socket; ``memory_bytes`` is the total (infinite where the part does not say).
-    ``library`` names the kernels: ``onednn`` of frameworks since 2018, or one of those of 2016
-    (this file's first lines).
+    ``library`` names the kernels (``libraries.yaml``).
     Devices compare by identity, so that costs can be cached by device.
     """
 
