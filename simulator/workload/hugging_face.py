@@ -26,11 +26,10 @@ from simulator.records import dataclass
 from simulator.spelling import mention
 from simulator.topology.yaml_source import YamlSource, read_json
 from simulator.workload.zoo import ZooEntry
-from simulator.workload.zoo.bert import T5, Encoder, encoder, t5
+from simulator.workload.zoo.encoders import T5, Encoder, encoder, t5, vit_entry
 from simulator.workload.zoo.language import tokens_entry
 from simulator.workload.zoo.sizes import Decoder, LatentAttentionMixture, MixtureOfExperts
 from simulator.workload.zoo.transformer import decoder
-from simulator.workload.zoo.vit import vit_entry
 
 _DATA = own_data("simulator.workload", "hugging_face.json")
 FAMILIES: Mapping[str, Mapping[str, Any]] = _DATA["families"]

@@ -67,8 +67,8 @@ _MAX_SIZE = 10**9
 @cache
 def _entries() -> Mapping[str, ZooEntry]:
     """Return all networks by name, for which transformers are loaded."""
+    from simulator.workload.zoo.encoders import VIT
     from simulator.workload.zoo.language import LANGUAGE
-    from simulator.workload.zoo.vit import VIT
 
     return {**_FIRST, **LANGUAGE, **VIT, **_entries_of("last")}
 
@@ -100,7 +100,7 @@ def _choices() -> Mapping[str, tuple[str, ...]]:
     """Return the words that options of transformers may have."""
     from simulator.workload.variants import LORA_LAYERS, LORA_WEIGHTS, LOSS_WAYS, NORM_WAYS
     from simulator.workload.zoo.attention import ATTENTIONS
-    from simulator.workload.zoo.bert import HEADS
+    from simulator.workload.zoo.encoders import HEADS
     from simulator.workload.zoo.sizes import EXPERT_KERNELS, GELUS
 
     of_lora = {"lora_layers": LORA_LAYERS, "lora_weights": LORA_WEIGHTS, "norms": NORM_WAYS}

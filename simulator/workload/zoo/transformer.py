@@ -1,17 +1,38 @@
-"""Decoder-only transformers, and GPT-like blocks: GPT-2 and 3, OPT, MPT, BLOOM, Megatron's GPT.
+"""Decoder-only transformers.
 
-Shapes and the order of operations follow Hugging Face's models (``gpt2``, ``opt``, ``bloom``), llm-foundry (``mpt``)
-and Megatron-LM (``gpt``).  Llama-like blocks are in :mod:`simulator.workload.zoo.llama`.
+GPT-like blocks: GPT-2 and 3, OPT, MPT, BLOOM, Megatron's GPT.  Shapes and the order of operations follow Hugging Face's
+models (``gpt2``, ``opt``, ``bloom``), llm-foundry (``mpt``) and Megatron-LM (``gpt``).
+
+Llama-like blocks: Llama, Qwen, InternLM, Nemotron-4; with experts, Mixtral, gpt-oss, DeepSeek; hybrid, Nemotron-3.
+They have grouped queries, rotary positions as element-wise kernels, RMSNorm before attention and before the gated
+feed-forward layer, as in Hugging Face's ``llama``, ``qwen2``, ``qwen3``, ``mixtral`` and ``deepseek_v3``.  Nemotron-4
+(``nemotron``) has LayerNorm, a squared ReLU instead of a gate, and rotates half of each head.  gpt-oss (``gpt_oss``)
+has biases, sinks in its attention, and a window in every other block.
+
+In mixture-of-experts layers a router sends each token to some feed-forward layers (arXiv 2101.03961, 2401.04088), as in
+Megatron-LM and Hugging Face's ``grouped_mm``: the router scores all experts and takes the best for each token;
+each token is copied once per chosen expert, sorted by expert; two grouped products with a gate between them follow;
+the results are weighted and summed per token.  Routing is balanced: all experts get equally many tokens.
+
+In DeepSeek's latent attention (arXiv 2405.04434, section 2.1), as Hugging Face's ``deepseek_v3`` trains it, the keys
+and values of all heads are projected from a short latent vector per token.  The rotary part of each key is
+shared by all heads.
+
+Hybrid networks have Mamba-2 layers too (Hugging Face's ``nemotron_h``).  A Mamba-2 layer (Dao and Gu, "Transformers are
+SSMs", arXiv 2405.21060, sections 6 and 8) is written as the passes of mamba_ssm, which Megatron-LM and transformers
+run: a projection; a causal convolution per channel, with its bias and SiLU in the same pass; the scan over chunks with
+its step sizes and its gate (:class:`~simulator.workload.operators.ChunkScan`), which read their parts of the
+projection; a norm per group; the output projection.
 """
 
 from __future__ import annotations
 
-from simulator.workload.network import Parameter
+from simulator.workload.network import Parameter, Split
+from simulator.workload import operators as ops
 from simulator.workload.zoo import Outputs
-from simulator.workload.zoo.attention import Mask, embed_positions, feed_forward, self_attention
-from simulator.workload.zoo.builder import Tensor
-from simulator.workload.zoo.llama import hybrid_block, llama_block
-from simulator.workload.zoo.sizes import Decoder, Hybrid, MixtureOfExperts
+from simulator.workload.zoo.attention import Mask, embed_positions, feed_forward, rotate, self_attention
+from simulator.workload.zoo.builder import SizeError, Tensor, weights
+from simulator.workload.zoo.sizes import Decoder, Hybrid, LatentAttentionMixture, MixtureOfExperts
 
 
 def decoder(tokens: Tensor, d: Decoder) -> Outputs:
@@ -34,9 +55,9 @@ def decoder(tokens: Tensor, d: Decoder) -> Outputs:
         x = x.dropout("drop")
     for i in range(d.layers):
         if isinstance(d, Hybrid):
-            x = hybrid_block(x, f"layers.{i}", d, d.pattern[i])
+            x = _hybrid_block(x, f"layers.{i}", d, d.pattern[i])
         else:
-            x = llama_block(x, f"layers.{i}", d, i) if rotary else _gpt_block(x, f"layers.{i}", d)
+            x = _llama_block(x, f"layers.{i}", d, i) if rotary else _gpt_block(x, f"layers.{i}", d)
     if not d.norm_last:
         x = x.rms_norm("norm") if d.family in ("llama", "nemotron_h") else x.layer_norm("norm", bias=d.biases)
     if word_size != d.hidden:
@@ -60,9 +81,9 @@ def _further(x: Tensor, tokens: Tensor, name: str, d: Decoder) -> Tensor:
     y = words.join(x.rms_norm(f"{name}.norm_before"), f"{name}.join").linear(f"{name}.project", d.hidden, bias=False)
     if isinstance(d, Hybrid):
         for place, kind in enumerate(d.mtp_pattern):
-            y = hybrid_block(y, f"{name}.{place}", d, kind)
+            y = _hybrid_block(y, f"{name}.{place}", d, kind)
     else:
-        y = llama_block(y, name, d, d.layers)
+        y = _llama_block(y, name, d, d.layers)
     return y.rms_norm(f"{name}.norm")
 
 
@@ -81,7 +102,7 @@ _MASKS: dict[str, Mask] = {"gpt2": "where-causal", "opt": "bounded-causal"}
 
 def _gpt_block(x: Tensor, name: str, d: Decoder) -> Tensor:
     y = x if d.norm_last else x.layer_norm(f"{name}.norm1", bias=d.biases)
-    x = _added(_attention(y, name, d), x, f"{name}.out_dropout", f"{name}.add1", d)
+    x = _added(_gpt_attention(y, name, d), x, f"{name}.out_dropout", f"{name}.add1", d)
     if d.norm_last:
         y = x = x.layer_norm(f"{name}.norm1")
     else:
@@ -101,7 +122,7 @@ def _added(y: Tensor, x: Tensor, dropout: str, name: str, d: Decoder) -> Tensor:
     return y.dropout(dropout).add(x, name)
 
 
-def _attention(x: Tensor, name: str, d: Decoder) -> Tensor:
+def _gpt_attention(x: Tensor, name: str, d: Decoder) -> Tensor:
     batch, length, hidden = x.shape
     with x.net.part("attention"):
         if d.family == "opt":
@@ -117,3 +138,207 @@ def _attention(x: Tensor, name: str, d: Decoder) -> Tensor:
         mask, drops = _MASKS.get(d.family, "add-causal"), bool(d.dropout)
         y = self_attention(qkv, name, heads=d.heads, kind=d.attention, mask=mask, dropout=drops)
         return y.linear(f"{name}.out", hidden, bias=d.biases, split="rows")
+
+
+# -- Llama-like blocks ------------------------------------------------------------------
+
+
+def _latent_attention(x: Tensor, name: str, d: LatentAttentionMixture) -> Tensor:
+    """Return the attention of a block with its output projection; *x* is already normalised.
+
+    Raises SizeError if the rotary part does not divide a head, or is odd.
+    """
+    batch, length, _ = x.shape
+    size = d.plain_size + d.rotary_size
+    if size % d.rotary_size or d.rotary_size % 2:
+        raise SizeError(f"{d.rotary_size} of {size} numbers of a head cannot turn")
+    query = x
+    if d.query_rank:
+        query = x.linear(f"{name}.q_latent", d.query_rank, bias=False).rms_norm(f"{name}.q_norm")
+    query = query.linear(f"{name}.q", d.heads * size, bias=False, split="columns")
+    latent = x.linear(f"{name}.kv_latent", d.kv_rank + d.rotary_size, bias=False)
+    kept = latent.view(batch, length, d.kv_rank).rms_norm(f"{name}.kv_norm")
+    both = kept.linear(f"{name}.kv", d.heads * (d.plain_size + d.value_size), bias=False, split="columns")
+    query = rotate(query, f"{name}.rotate_q", size // d.rotary_size)
+    turned = rotate(latent.view(batch, length, d.rotary_size), f"{name}.rotate_k")
+    key = both.gather(f"{name}.join_k", (batch, length, d.heads * size), turned)
+    value = both.view(batch, length, d.heads * d.value_size)
+    y = self_attention((query, key, value), name, heads=d.heads, kind=d.attention, mask="add-causal", dropout=False)
+    return y.linear(f"{name}.out", d.hidden, bias=False, split="rows")
+
+
+def _experts(x: Tensor, name: str, d: MixtureOfExperts) -> Tensor:
+    """Return, for each token of *x*, the weighted sum of its experts' results."""
+    *outer, size = x.shape
+    hidden, tokens = d.expert_latent or size, x.elements // size
+    rows, chosen = tokens * d.chosen, d.chosen
+    if d.routing.capacity:
+        rows, chosen = round(rows * d.routing.kept), max(1, round(chosen * d.routing.kept))
+    scores = x.linear(f"{name}.router", d.experts, bias=d.expert_bias).softmax(f"{name}.scores")
+    shares = scores.apply(f"{name}.topk", "topk")  # weights of experts that were not chosen become 0
+    y = x.linear(f"{name}.latent_in", hidden, bias=False) if d.expert_latent else x
+    with x.net.part("experts"):
+        if d.expert_kernels == "loop":
+            y = _looped(y, shares, name, d)
+        else:
+            y = y.gather(f"{name}.dispatch", (rows, hidden))
+            y = _products(y, f"{name}.experts_up", (2 if d.gated else 1) * d.expert_inner, d)
+            half = y.view(rows, d.expert_inner)
+            activate = _clamped if d.expert_bias else _swiglu if d.gated else _squared_relu
+            y = _products(activate(half, f"{name}.experts_"), f"{name}.experts_down", hidden, d)
+            # The weights are one number per row; nearly all bytes read are the results.
+            y = y.layer(f"{name}.weigh", ops.Elementwise("mul", rows * hidden), None, (), shares)
+            y = y.layer(f"{name}.combine", ops.Reduction(tokens * hidden, chosen), (*outer, hidden))
+    return y.linear(f"{name}.latent_out", size, bias=False) if d.expert_latent else y
+
+
+def _looped(x: Tensor, shares: Tensor, name: str, d: MixtureOfExperts) -> Tensor:
+    """Return the weighted sums of the experts as a loop over the experts computes them, *x* as its input."""
+    hidden = x.shape[-1]
+    tokens = x.elements // hidden
+    rows = -(-tokens * d.chosen // d.experts)
+    result = x
+    for number in range(d.experts):
+        own = f"{name}.expert{number}"
+        found = shares.layer(f"{own}_found", ops.RowsFound(tokens * d.chosen, rows), (rows,))
+        y = x.layer(f"{own}_taken", ops.RowsTaken(tokens, rows, hidden), (rows, hidden), (), found)
+        if d.expert_bias:
+            y = _clamped(y.linear(f"{own}_up", 2 * d.expert_inner).view(rows, d.expert_inner), f"{own}_")
+        elif d.gated:
+            y = _gate(y, f"{own}_", d.expert_inner)
+        else:
+            y = _squared_relu(y.linear(f"{own}_up", d.expert_inner, bias=False), f"{own}_")
+        y = y.linear(f"{own}_down", hidden, bias=d.expert_bias)
+        y = y.layer(f"{own}_weigh", ops.Elementwise("mul", rows * hidden), None, (), shares)
+        first, *also = (result, y, found) if number else (y, found)
+        added = ops.RowsAdded(tokens, rows, hidden, first=not number)
+        result = first.layer(f"{own}_added", added, x.shape, (), *also, in_place=bool(number))
+    return result
+
+
+def _swiglu(half: Tensor, name: str) -> Tensor:
+    """Return ``silu(x) y``; *half* has the shape of x and y, views of one tensor."""
+    return half.apply(f"{name}silu", "silu").apply(f"{name}mul", "mul", half)
+
+
+def _squared_relu(whole: Tensor, name: str) -> Tensor:
+    """Return the squared ReLU (Nemotron-3)."""
+    return whole.apply(f"{name}relu", "relu").apply(f"{name}square", "pow_scalar")
+
+
+def _clamped(half: Tensor, name: str) -> Tensor:
+    """Return ``x sigmoid(1.702 x) (y + 1)`` of clamped x and y, as Hugging Face's ``gpt_oss`` computes it."""
+    gate, up = half.apply(f"{name}clamp_gate", "clamp"), half.apply(f"{name}clamp_up", "clamp")
+    swished = gate.apply(f"{name}alpha", "mul_scalar").apply(f"{name}sigmoid", "sigmoid")
+    gate = gate.apply(f"{name}glu", "mul", swished)
+    return up.apply(f"{name}one", "add_scalar").apply(f"{name}mul", "mul", gate)
+
+
+def _products(x: Tensor, name: str, outputs: int, d: MixtureOfExperts) -> Tensor:
+    """Return each row of *x* multiplied by the matrix of its expert."""
+    rows, inputs = x.shape
+    operator = ops.GroupedLinear(rows, inputs, outputs, bias=d.expert_bias, experts=d.experts, routing=d.routing)
+    bias = d.experts * outputs * d.expert_bias
+    return x.layer(name, operator, (rows, outputs), weights(name, weight=d.experts * inputs * outputs, bias=bias))
+
+
+def _llama_block(x: Tensor, name: str, d: Decoder, number: int) -> Tensor:
+    """Return the result of block *number*, counted from 0."""
+    norm = Tensor.layer_norm if d.family == "nemotron" else Tensor.rms_norm
+    y = norm(x, f"{name}.norm1")
+    with x.net.part("attention"):
+        y = _latent_attention(y, name, d) if isinstance(d, LatentAttentionMixture) else _attention(y, name, d, number)
+    x = x.add(y, f"{name}.add1")
+    y = norm(x, f"{name}.norm2")
+    if isinstance(d, MixtureOfExperts) and number >= d.dense_layers:
+        chosen = _experts(y, name, d)
+        if d.shared_inner:
+            shared = _gated(y, f"{name}.shared", d.shared_inner)
+            if d.shared_gate:
+                with x.net.part("feed-forward"):
+                    weight = y.linear(f"{name}.shared_gate", 1, bias=False).apply(f"{name}.shared_sigmoid", "sigmoid")
+                    weighed = ops.Elementwise("mul", shared.elements)  # the weight is one number per row, negligible
+                    shared = shared.layer(f"{name}.shared_mul", weighed, None, (), weight)
+            chosen = chosen.add(shared, f"{name}.shared_add")
+        return x.add(chosen, f"{name}.add2")
+    return x.add((_squared if d.family == "nemotron" else _gated)(y, name, d.inner), f"{name}.add2")
+
+
+def _attention(x: Tensor, name: str, d: Decoder, number: int) -> Tensor:
+    """Return the attention of block *number* with its projections; *x* is already normalised."""
+    kv_heads = d.kv_heads or d.heads
+    query, key, value = (
+        x.linear(f"{name}.{letter}", d.head * heads, bias=d.qkv_bias, split="columns")
+        for letter, heads in zip("qkv", (d.heads, kv_heads, kv_heads), strict=True)
+    )
+    if d.qk_norm:
+        query, key = (
+            y.view(y.elements // d.head, d.head).rms_norm(f"{name}.norm_{letter}").view(*y.shape)
+            for y, letter in ((query, "q"), (key, "k"))
+        )
+    if d.family != "nemotron_h":  # which has no positions
+        share = 2 if d.family == "nemotron" else 1
+        query, key = rotate(query, f"{name}.rotate_q", share), rotate(key, f"{name}.rotate_k", share)
+    y = self_attention(
+        (query, key, value),
+        name,
+        heads=d.heads,
+        kv_heads=kv_heads,
+        kind=d.attention,
+        mask="add-causal",
+        dropout=False,
+        window=0 if number % 2 else d.window,
+        sinks=d.sinks,
+    )
+    return y.linear(f"{name}.out", d.hidden, bias=d.out_bias, split="rows")
+
+
+def _gated(x: Tensor, name: str, inner: int) -> Tensor:
+    """Return the result of a gated feed-forward layer (SwiGLU) of width *inner*."""
+    with x.net.part("feed-forward"):
+        y = _gate(x, f"{name}.", inner, "columns")
+        return y.linear(f"{name}.down", x.shape[-1], bias=False, split="rows")
+
+
+def _gate(x: Tensor, name: str, inner: int, split: Split | None = None) -> Tensor:
+    gate = x.linear(f"{name}gate", inner, bias=False, split=split).apply(f"{name}silu", "silu")
+    return gate.apply(f"{name}mul", "mul", x.linear(f"{name}up", inner, bias=False, split=split))
+
+
+def _squared(x: Tensor, name: str, inner: int) -> Tensor:
+    """Return the result of a feed-forward layer of width *inner* with a squared ReLU."""
+    return feed_forward(x, name, inner, lambda y, name: _squared_relu(y, f"{name}."), bias=False)
+
+
+def _hybrid_block(x: Tensor, name: str, d: Hybrid, kind: str) -> Tensor:
+    """Return *x* plus the result of a layer of *kind*, a letter of the pattern, on the normalised *x*."""
+    y = x.rms_norm(f"{name}.norm")
+    if kind == "M":
+        y = _mamba(y, name, d)
+    elif kind == "*":
+        with x.net.part("attention"):
+            y = _attention(y, name, d, 0)
+    elif kind == "-":
+        y = _squared(y, name, d.inner)
+    else:
+        y = _experts(y, name, d).add(_squared(y, f"{name}.shared", d.shared_inner), f"{name}.shared_add")
+    return x.add(y, f"{name}.add")
+
+
+def _mamba(x: Tensor, name: str, d: Hybrid) -> Tensor:
+    """Return the Mamba-2 layer; raises SizeError unless chunks divide the sequence."""
+    batch, length, _ = x.shape
+    if length % d.chunk:
+        raise SizeError(f"chunks of {d.chunk} tokens do not divide a sequence of {length}")
+    inner = d.mamba_heads * d.mamba_size
+    mixed = inner + 2 * d.groups * d.state
+    y = x.linear(f"{name}.in", inner + mixed + d.mamba_heads, bias=False, split="columns")
+    conv = ops.Conv2d(batch, mixed, mixed, 1, length + d.kernel - 1, 1, d.kernel, groups=mixed)
+    learned = weights(f"{name}.conv", weight=mixed * d.kernel, bias=mixed)
+    y = y.layer(f"{name}.conv", conv, (batch, length, mixed), learned)
+    learned = weights(name, dt_bias=d.mamba_heads, decay=d.mamba_heads, skip=d.mamba_heads)
+    scan = ops.ChunkScan(batch, length, d.mamba_heads, d.mamba_size, d.groups, d.state, d.chunk)
+    y = y.layer(f"{name}.scan", scan, (batch, length, inner), learned)
+    norm = ops.LayerNorm(batch * length * d.groups, inner // d.groups, "rms_norm")
+    y = y.layer(f"{name}.gated_norm", norm, None, weights(f"{name}.gated_norm", weight=inner))
+    return y.linear(f"{name}.out", d.hidden, bias=False, split="rows")
