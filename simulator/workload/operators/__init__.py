@@ -27,10 +27,9 @@ from simulator.workload.operators.moves import (
     RowsFound,
     RowsTaken,
 )
-from simulator.workload.operators.norms import BatchNorm, LayerNorm
 from simulator.workload.operators.products import Linear, MatMul
 from simulator.workload.operators.recurrent import ChunkScan, Recurrence, Recurrent
-from simulator.workload.operators.reduction import Pool, Pooling, Reduction
+from simulator.workload.operators.reduction import BatchNorm, LayerNorm, Pool, Pooling, Reduction
 from simulator.workload.operators.softmax import (
     CrossEntropy,
     HalfCrossEntropy,

@@ -1,16 +1,27 @@
-"""Sums, means and maxima: of rows, and of windows of images."""
+"""Sums, means and maxima of rows and of windows of images; normalisation of rows and of the channels of images."""
 
 from __future__ import annotations
 
 from math import prod
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from simulator.package_data import own_data
-from simulator.records import dataclass
-from simulator.workload.kernels import Kernel, Rowwise, Shape, Streaming
-from simulator.workload.operator import Direction, Kernels, OneKernel, Operator, Rows, Saved, has_elements
+from simulator.records import dataclass, replace
+from simulator.workload.kernels import Kernel, Rowwise, Shape, Streaming, as_formula, column_sum, streamed
+from simulator.workload.operator import (
+    Direction,
+    Divided,
+    Kernels,
+    Meeting,
+    OneKernel,
+    Operator,
+    Phase,
+    Rows,
+    Saved,
+    has_elements,
+)
 from simulator.workload.operators.elementwise import Elementwise
-from simulator.workload.precision import ELEMENT_BYTES, INDEX_BYTES, Precision
+from simulator.workload.precision import ELEMENT_BYTES, INDEX_BYTES, STATISTIC_BYTES, Precision
 
 _TORCH = own_data("simulator.workload", "torch_functions.json")
 
@@ -132,3 +143,139 @@ class Reduction(Rows):
         """Return the kernels of the inputs' gradients: that of a row is written to every element of it."""
         n, size = self.rows * self.cols, ELEMENT_BYTES[precision]
         return (Streaming("fill", n, self.rows * size, n * size),)
+
+
+_WIDE = ELEMENT_BYTES["fp32"]
+Norm = Literal["layer_norm", "rms_norm"]
+
+
+def _layer_norm(call: Any, kind: Norm = "layer_norm") -> Operator:
+    cols = prod(call["normalized_shape"])
+    return LayerNorm(call["input"].numel() // cols, cols, kind)
+
+
+_PLAIN = ("pytorch", "deepspeed-zero3", "adaptdl")  # frameworks whose modules are the model's own
+
+
+@dataclass(frozen=True, slots=True)
+class LayerNorm(Rows):
+    """Normalisation of each of ``rows`` rows of ``cols`` elements; RMSNorm does not subtract the mean.
+
+    ``plain``: a module computes it by calls of the framework, in fp32 (``LlamaRMSNorm`` of Hugging Face's transformers
+    and of PaddleNLP); Megatron-LM, TensorFlow and compilers have it their own way.
+    """
+
+    fuses = "rows"
+    autocast = "fp32 after a cast"
+    saved = ("input",)
+    fp32_in_mixed = True
+    from_torch: ClassVar = {
+        "native_layer_norm": _layer_norm,
+        "native_group_norm": lambda c: LayerNorm(c["N"] * c["group"], c["input"].numel() // (c["N"] * c["group"])),
+        "_fused_rms_norm": lambda c: _layer_norm(c, "rms_norm"),
+    }
+
+    kind: Norm = "layer_norm"
+    plain: bool = False
+
+    def forward_kernels(self, precision: Precision) -> Kernels:
+        return (Rowwise(self.kind, self.rows, self.cols, precision),)
+
+    def input_gradients(self, precision: Precision) -> Kernels:
+        return (Rowwise(f"{self.kind}_bwd", self.rows, self.cols, precision),)
+
+    def parameter_gradients(self, precision: Precision) -> Kernels:
+        return (Rowwise(f"{self.kind}_weight_bwd", self.rows, self.cols, precision, own=True),)
+
+    def as_run_by(self, framework: str, phase: Phase, precision: Precision, kernels: Kernels) -> Kernels:
+        """Return *kernels*, TensorFlow's formula, or the calls of a module."""
+        if framework == "tensorflow":
+            return as_formula("norm", self.output_elements, phase, precision)
+        if not self.plain or framework not in _PLAIN:
+            return kernels
+        return self._calls(precision) if phase == "fwd" else self._calls_backward(phase, precision)
+
+    def _calls(self, precision: Precision) -> Kernels:
+        """Return ``weight * cast(x * rsqrt(mean(x^2) + eps))`` of x in fp32, a kernel a call."""
+        n, rows = self.output_elements, self.rows
+        return (
+            *self._cast(precision, wide=True),
+            *streamed(n, "fp32", ("pow_scalar", 1, 1)),
+            Rowwise("sum", rows, self.cols, "fp32"),
+            *streamed(rows, "fp32", ("add_scalar", 1, 1), ("add_scalar", 1, 1)),  # eps, rsqrt
+            *streamed(n, "fp32", ("mul", 1, 1)),
+            *self._cast(precision, wide=False),
+            *streamed(n, precision, ("mul", 1, 1)),
+        )
+
+    def _calls_backward(self, phase: Phase, precision: Precision) -> Kernels:
+        """Return what autograd runs for these calls, from the last to the first."""
+        n, rows = self.output_elements, self.rows
+        of_weight = *streamed(n, precision, ("mul", 2, 1)), column_sum(self.cols, rows, precision)
+        return (
+            *streamed(n, precision, ("mul", 1, 1)),
+            *(of_weight if phase != "bwd_data" else ()),
+            *self._cast(precision, wide=True),
+            *streamed(n, "fp32", ("mul", 1, 1), ("mul", 2, 1)),  # of x; of the root, summed over each row
+            Rowwise("sum", rows, self.cols, "fp32"),
+            *streamed(rows, "fp32", *(("mul_scalar", 1, 1),) * 3),
+            # pow_backward: x^1, twice that, times the gradient
+            *streamed(n, "fp32", ("copy", 1, 1), ("mul_scalar", 1, 1), ("mul", 1, 1), ("add", 2, 1)),
+            *self._cast(precision, wide=False),
+        )
+
+    def _cast(self, precision: Precision, *, wide: bool) -> Kernels:
+        """Return the cast between *precision* and fp32, to fp32 if *wide*."""
+        n, e = self.output_elements, ELEMENT_BYTES[precision]
+        sizes = (n * e, n * _WIDE) if wide else (n * _WIDE, n * e)
+        return () if e == _WIDE else (Streaming("copy", n, *sizes, "casts" if wide else ""),)
+
+    def saved_bytes(self, element_bytes: int) -> int:  # of the statistics of each row
+        return self.rows * STATISTIC_BYTES * (2 if self.kind == "layer_norm" else 1)
+
+    def meets(self, meeting: Meeting) -> Divided[Self] | None:
+        """Return its part on one rank: some groups of each token, or some heads.
+
+        Groups have weights of their own (Mamba-2's gated norm), heads share theirs.
+        """
+        n, tokens = meeting.ranks, meeting.tokens
+        if not meeting.is_split or not 0 < tokens < self.rows:
+            return None
+        if meeting.parameter_elements > 2 * self.cols:
+            return Divided("split", replace(self, rows=tokens * meeting.part(self.rows // tokens, "groups")))
+        return None if self.rows % (tokens * n) else Divided("heads", replace(self, rows=self.rows // n))
+
+
+_NAMES = ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm", "_native_batch_norm_legit")
+
+
+def _batch_norm(call: Any) -> Operator:
+    batch, channels, *sizes = call["input"].shape
+    return BatchNorm(batch, channels, prod(sizes[:-1]), sizes[-1] if sizes else 1)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchNorm(OneKernel):
+    """Normalisation of each channel over the batch and the image."""
+
+    fuses = "rows"
+    folds = True
+    saved = ("input",)
+    per_token = ()
+    by_channel = "channels"
+    host_constant = "batch_norm_s"
+    result = ("batch", "channels", "height", "width")
+    from_torch: ClassVar = dict.fromkeys((*_NAMES, "_batch_norm_with_update"), _batch_norm)
+
+    batch: int
+    channels: int
+    height: int
+    width: int
+
+    def in_direction(self, direction: Direction, precision: Precision) -> Rowwise:
+        """Return the kernel of all channels; in bf16 PyTorch asks no library (``_select_batch_norm_backend``)."""
+        kind, numbers = "batch_norm" if direction == "fwd" else "batch_norm_bwd", self.batch * self.height * self.width
+        return Rowwise(kind, self.channels, numbers, precision, own=precision == "bf16")
+
+    def saved_bytes(self, element_bytes: int) -> int:
+        return 2 * self.channels * STATISTIC_BYTES  # the mean and the deviation of each channel

@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import Any
 
-from simulator.package_data import own_data
 from simulator.records import dataclass
 from simulator.workload.zoo.builder import NetworkBuilder, Tensor
-
-
-@cache
-def stage_sizes(network: str) -> Any:
-    """Return the sizes of the stages of *network*, which ``stages.json`` has."""
-    return own_data(__name__, "stages.json")[network]
-
 
 Outputs = Tensor | tuple[Tensor, ...]
 FUSED = "fused", "fused-first", "fused-native", "fused-fourth"

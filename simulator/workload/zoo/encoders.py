@@ -1,4 +1,4 @@
-"""BERT (Devlin et al., arXiv 1810.04805, section 3), layer by layer, as in Hugging Face's model; ELECTRA, BART, T5, ViT.
+"""BERT (Devlin et al., arXiv 1810.04805, section 3), as in Hugging Face's model; ELECTRA, BART, T5 and ViT.
 
 T5: Raffel et al., arXiv 1910.10683, section 2.1, an encoder and a decoder.  Its positions are biases of the scores: one
 number for each head and distance, shared by all layers of a stack.  Vision transformers: Dosovitskiy et al., arXiv

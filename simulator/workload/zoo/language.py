@@ -16,8 +16,8 @@ from typing import Any
 from simulator.package_data import own_data
 from simulator.records import replace
 from simulator.workload.zoo import Outputs, ZooEntry
-from simulator.workload.zoo.encoders import T5, Encoder, encoder, t5
 from simulator.workload.zoo.builder import NetworkBuilder
+from simulator.workload.zoo.encoders import T5, Encoder, encoder, t5
 from simulator.workload.zoo.sizes import Decoder, Hybrid, LatentAttentionMixture, MixtureOfExperts
 from simulator.workload.zoo.transformer import decoder
 

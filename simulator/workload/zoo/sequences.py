@@ -1,14 +1,28 @@
-"""Networks of sequences, as NVIDIA's DeepLearningExamples train them: GNMT and Transformer-XL.
+"""Networks of sequences and of speech, as NVIDIA's DeepLearningExamples train them.
 
 GNMT: Wu et al., arXiv 1609.08144 (PyTorch/Translation).  Transformer-XL: Dai et al., arXiv 1901.02860, on WikiText-103;
 queries come from the current segment, keys and values also from the remembered states of the previous one.
+
+Of one-dimensional convolutions, on LibriSpeech: Jasper 10x5 with dense residuals, Li et al., arXiv 1904.03288, table 1;
+QuartzNet 15x5, Kriman et al., arXiv 1910.10261, table 1, whose convolutions are separable.  A spectrum is ``(batch,
+bands, 1, frames)``, a frame 10 ms.  The loss (CTC) is left out: it reads one number a frame and letter.  Both return
+the scores of each letter in every second frame, ``(batch, classes, 1, frames / 2)``.
+
+Tacotron 2: Shen et al., arXiv 1712.05884.  The decoder is a Python loop: each frame of the spectrum runs its own
+kernels, for the attention and two LSTM cells.
+
+WaveGlow: Prenger et al., arXiv 1811.00002.  A signal is ``(batch, channels, 1, length)``.  The norm of each filter is a
+separate parameter (weight normalisation).  The kernels that apply it, and the determinants of the small matrices, are
+left out, because they do not depend on the samples.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from simulator.workload.network import Parameter
-from simulator.workload.operators import Elementwise, Reduction
-from simulator.workload.zoo.builder import SizeError, Tensor
+from simulator.workload.operators import Conv2d, Elementwise, Reduction
+from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor, weights
 
 
 def gnmt(tokens: Tensor, hidden: int, layers: int, vocabulary: int) -> Tensor:
@@ -98,3 +112,219 @@ def _attend(x: Tensor, before: Tensor, positions: Tensor, name: str, heads: int)
         y = shares.matmul(values, f"{name}.context").copy(f"{name}.merge", *x.shape)
         y = y.linear(f"{name}.o", hidden, bias=False).dropout(f"{name}.dropout")
     return x.add(y, f"{name}.add").layer_norm(f"{name}.norm")
+
+
+_BANDS = 64
+_REPEAT = 5
+_JASPER = [(width, kernel) for width, kernel in ((256, 11), (384, 13), (512, 17), (640, 21), (768, 25)) for _ in "12"]
+_QUARTZ = [(w, k) for w, k in ((256, 33), (256, 39), (512, 51), (512, 63), (512, 75)) for _ in "123"]
+
+
+def jasper(net: NetworkBuilder, batch: int, spectrum: int, classes: int) -> Tensor:
+    """Return the scores of Jasper."""
+    x = _layer(_spectrum(net, batch, spectrum), "first", 256, 11, stride=2)
+    seen: list[Tensor] = []
+    for i, (width, kernel) in enumerate(_JASPER):
+        seen.append(x)
+        x = _block(x, f"blocks.{i}", width, kernel, seen)
+    x = _layer(_layer(x, "last.0", 896, 29, dilation=2), "last.1", 1024, 1)
+    return x.conv("letters", classes, 1, bias=True)
+
+
+def quartznet(net: NetworkBuilder, batch: int, spectrum: int, classes: int) -> Tensor:
+    """Return the scores of QuartzNet."""
+    x = _layer(_spectrum(net, batch, spectrum), "first", 256, 33, stride=2, separable=True)
+    for i, (width, kernel) in enumerate(_QUARTZ):
+        x = _block(x, f"blocks.{i}", width, kernel, (x,), separable=True)
+    x = _layer(x, "last.0", 512, 87, dilation=2, separable=True)
+    return _layer(x, "last.1", 1024, 1).conv("letters", classes, 1, bias=True)
+
+
+def _spectrum(net: NetworkBuilder, batch: int, frames: int) -> Tensor:
+    if frames % 2:
+        raise SizeError(f"frames must be even; got {frames}")
+    return net.input(batch, _BANDS, 1, frames)
+
+
+def _block(
+    x: Tensor, name: str, width: int, kernel: int, residuals: Sequence[Tensor], *, separable: bool = False
+) -> Tensor:
+    """Return five layers whose last one adds each of *residuals*, through a convolution of its own."""
+    for i in range(_REPEAT - 1):
+        x = _layer(x, f"{name}.{i}", width, kernel, separable=separable)
+    x = _convolved(x, f"{name}.{_REPEAT - 1}", width, kernel, separable=separable)
+    for i, residual in enumerate(residuals):
+        way = residual.conv(f"{name}.residual{i}", width, 1).batch_norm(f"{name}.residual{i}.norm")
+        x = x.add(way, f"{name}.add{i}", in_place=True)
+    return x.relu(f"{name}.relu").dropout(f"{name}.dropout")
+
+
+def _layer(
+    x: Tensor, name: str, width: int, kernel: int, *, stride: int = 1, dilation: int = 1, separable: bool = False
+) -> Tensor:
+    x = _convolved(x, name, width, kernel, stride, dilation, separable=separable)
+    return x.relu(f"{name}.relu").dropout(f"{name}.dropout")
+
+
+def _convolved(
+    x: Tensor, name: str, width: int, kernel: int, stride: int = 1, dilation: int = 1, *, separable: bool
+) -> Tensor:
+    """Return the normalised convolution; a separable one goes channel by channel, then across channels."""
+    batch, channels, _, frames = x.shape
+    wide, groups, own = (channels, channels, f"{name}.along") if separable else (width, 1, f"{name}.conv")
+    pad = (kernel - 1) // 2 * dilation
+    operator = Conv2d(*(batch, channels, wide, 1, frames, 1, kernel, 1, stride, 0, pad, groups), dilation_w=dilation)
+    x = x.layer(own, operator, (batch, wide, 1, operator.w_out), weights(own, weight=operator.weight_elements))
+    return (x.conv(f"{name}.across", width, 1) if separable else x).batch_norm(f"{name}.norm")
+
+
+# -- Tacotron 2 --------------------------------------------------------------------------
+
+_MEL, _SYMBOLS, _WIDTH, _RNN, _PRENET, _ATTENTION = 80, 148, 512, 1024, 256, 128  # _MEL: bands of a spectrum
+_FILTERS, _FILTER_WIDTH, _KERNEL = 32, 31, 5
+_ENCODER_LAYERS, _POSTNET_LAYERS = 3, 5
+
+
+def tacotron2(net: NetworkBuilder, batch: int, characters: int, frames: int) -> tuple[Tensor, Tensor]:
+    """Return each frame's spectrum and end-of-text logit, for *batch* texts of *characters* and *frames* each."""
+    memory = _encoder(net.input(batch, characters))
+    keys = memory.linear("attention.memory", _ATTENTION, bias=False)
+    heard = net.input(batch, frames, _MEL)
+    for i in range(2):
+        heard = heard.linear(f"prenet.{i}", _PRENET, bias=False).relu(f"prenet.{i}.relu").dropout(f"prenet.{i}.dropout")
+    decoder = _Decoder(net, batch, memory, keys)
+    (bands, *later), (end, *ends) = zip(*(decoder.frame(heard, i) for i in range(frames)), strict=True)
+    x = spectrum = bands.gather("stack", (batch, _MEL, 1, frames), *later, transposed=True)
+    last = end.gather("stack_ends", (batch, frames), *ends)
+    for i in range(_POSTNET_LAYERS):
+        width = _MEL if i == _POSTNET_LAYERS - 1 else _WIDTH
+        x = x.conv(f"postnet.{i}", width, (1, _KERNEL), pad=(0, 2), bias=True).batch_norm(f"postnet.{i}.norm")
+        x = (x.apply(f"postnet.{i}.tanh", "tanh") if width == _WIDTH else x).dropout(f"postnet.{i}.dropout")
+    return x.add(spectrum, "residual"), last
+
+
+def _encoder(text: Tensor) -> Tensor:
+    batch, length = text.shape
+    x = text.embedding("embedding", _SYMBOLS, _WIDTH)
+    x = x.copy("embedding.transpose", batch, _WIDTH, 1, length, transposed=True)
+    for i in range(_ENCODER_LAYERS):
+        x = x.conv(f"encoder.{i}", _WIDTH, (1, _KERNEL), pad=(0, 2), bias=True).batch_norm(f"encoder.{i}.norm")
+        x = x.relu(f"encoder.{i}.relu", in_place=False).dropout(f"encoder.{i}.dropout")
+    x = x.copy("encoder.transpose", batch, length, _WIDTH, transposed=True)
+    ahead, back = (x.recurrent(f"encoder.{way}", _WIDTH // 2) for way in ("forward", "back"))
+    return ahead.join(back, "encoder.join")
+
+
+class _Decoder:
+    """The state between frames: both LSTM cells, the context, and the attention weights and their sum."""
+
+    def __init__(self, net: NetworkBuilder, batch: int, memory: Tensor, keys: Tensor) -> None:
+        self.batch, self.memory, self.keys = batch, memory, keys
+        self.states = {
+            name: (net.input(batch, _RNN), net.input(batch, _RNN)) for name in ("attention_rnn", "decoder_rnn")
+        }
+        self.context = net.input(batch, _WIDTH)
+        self.shares = self.total = net.input(batch, memory.shape[1])
+
+    def frame(self, heard: Tensor, i: int) -> tuple[Tensor, Tensor]:
+        """Return the bands of frame *i*, and its end-of-text logit."""
+        heard = heard.view(self.batch, _PRENET)
+        query = self._cell(heard.join(self.context, f"{i}.in.join"), "attention_rnn", i)
+        self._attend(query, i)
+        x = self._cell(query.join(self.context, f"{i}.both.join"), "decoder_rnn", i)
+        x = x.join(self.context, f"{i}.out.join")
+        return x.linear(f"{i}.bands", _MEL, of="projection"), x.linear(f"{i}.end", 1, of="gate")
+
+    def _attend(self, query: Tensor, i: int) -> None:
+        """Attend to the text by content and by previous attention weights (location-sensitive attention)."""
+        batch, length = self.batch, self.memory.shape[1]
+        if i:
+            self.total = self.total.add(self.shares, f"{i}.total")
+        x = self.shares.gather(f"{i}.weights", (batch, 2, 1, length), self.total)
+        size, pad = (1, _FILTER_WIDTH), (0, _FILTER_WIDTH // 2)
+        x = x.conv(f"{i}.location", _FILTERS, size, pad=pad, of="attention.location")
+        x = x.copy(f"{i}.location.transpose", batch, length, _FILTERS, transposed=True)
+        x = x.linear(f"{i}.location.dense", _ATTENTION, bias=False, of="attention.dense")
+        x = x.add_small(f"{i}.sum", query.linear(f"{i}.query", _ATTENTION, bias=False, of="attention.query"))
+        x = x.add(self.keys, f"{i}.add").apply(f"{i}.tanh", "tanh")
+        x = x.linear(f"{i}.score", 1, bias=False, of="attention.v").view(batch, length)
+        self.shares = x.apply(f"{i}.mask", "masked_fill", in_place=True).softmax(f"{i}.softmax")
+        context = self.shares.view(batch, 1, length).matmul(self.memory, f"{i}.context")
+        self.context = context.view(batch, _WIDTH)
+
+    def _cell(self, x: Tensor, name: str, i: int) -> Tensor:
+        """Return the new state of an LSTM cell: two products, and one kernel for the gates, which are saved."""
+        state, cell = self.states[name]
+        of_input = x.linear(f"{i}.{name}.ih", 4 * _RNN, of=f"{name}.ih")
+        of_state = state.linear(f"{i}.{name}.hh", 4 * _RNN, of=f"{name}.hh")
+        operator = Elementwise("lstm_cell", self.batch * 4 * _RNN, 2)
+        fresh = of_input.layer(f"{i}.{name}.gates", operator, None, (), of_state, cell)
+        fresh_state = fresh.view(*state.shape).dropout(f"{i}.{name}.dropout")
+        self.states[name] = fresh_state, fresh.view(*cell.shape)
+        return fresh_state
+
+
+# -- WaveGlow ----------------------------------------------------------------------------
+
+_FLOWS, _LAYERS, _GROUP, _HOP, _WINDOW = 12, 8, 8, 256, 1024
+_EVERY, _EARLY = 4, 2  # every 4 flows, 2 channels are output
+
+
+def waveglow(net: NetworkBuilder, batch: int, samples: int, channels: int) -> Tensor:
+    """Return the noise ``(batch * samples / 8, 8)``; raises SizeError unless *samples* is a multiple of 8."""
+    if samples % _GROUP:
+        raise SizeError(f"samples go by {_GROUP}; got {samples}")
+    length, frames = samples // _GROUP, samples // _HOP + 1
+    # The spectrum, upsampled to the sample rate, with groups of 8 samples as channels.
+    heard = net.input(batch, _MEL, 1, frames).up("upsample", _MEL, (1, _WINDOW), (1, _HOP))
+    heard = heard.copy("upsample.groups", batch, _MEL * _GROUP, 1, length, transposed=True)
+    x = net.input(batch, _GROUP, 1, length)
+    done: list[Tensor] = []
+    for flow in range(_FLOWS):
+        name = f"flows.{flow}"
+        if flow and flow % _EVERY == 0:
+            done.append(x.view(batch, _EARLY, 1, length))
+            x = x.view(batch, x.shape[1] - _EARLY, 1, length)
+        x = x.conv(f"{name}.mix", x.shape[1], 1)
+        half = x.view(batch, x.shape[1] // 2, 1, length)
+        y = _flow(half, heard, name, channels)
+        part = y.view(*half.shape)
+        scale = _of_part(f"{name}.exp", "exp", part, y)
+        moved = scale.apply(f"{name}.scale", "mul", half).add(part, f"{name}.shift")
+        x = half.gather(f"{name}.join", x.shape, moved)
+    return done[0].gather("join", (batch * samples // _GROUP, _GROUP), *done[1:], x)
+
+
+def _flow(x: Tensor, heard: Tensor, name: str, channels: int) -> Tensor:
+    """Return the scales and shifts of one flow, with twice as many channels as *x*."""
+    half = x.shape[1]
+    x = _normed_conv(x, f"{name}.start", channels)
+    wide = x.shape[0], channels, 1, x.shape[3]
+    total = x
+    for i in range(_LAYERS):
+        layer, is_last = f"{name}.{i}", i == _LAYERS - 1
+        y = _normed_conv(x, f"{layer}.in", 2 * channels, 3, 2**i)
+        y = y.add(_normed_conv(heard, f"{layer}.condition", 2 * channels), f"{layer}.add")
+        tanh, gate = (_of_part(f"{layer}.{f}", f, y.view(*wide), y) for f in ("tanh", "sigmoid"))
+        y = tanh.apply(f"{layer}.mul", "mul", gate)
+        y = _normed_conv(y, f"{layer}.out", channels if is_last else 2 * channels)
+        part = y.view(*wide)
+        if not is_last:
+            residual = Elementwise("add", x.elements, 2, part_of=y.elements)
+            x = x.layer(f"{layer}.residual", residual, None, (), part)
+        skip = Elementwise("add", part.elements, 2, part_of=0 if is_last else y.elements)
+        total = total.layer(f"{layer}.skip", skip, part.shape, (), part) if i else part
+    return total.conv(f"{name}.end", 2 * half, 1, bias=True)
+
+
+def _of_part(name: str, function: str, part: Tensor, whole: Tensor) -> Tensor:
+    """Return *function* of *part*, a slice of *whole*."""
+    return part.layer(name, Elementwise(function, part.elements, part_of=whole.elements))
+
+
+def _normed_conv(x: Tensor, name: str, width: int, kernel: int = 1, dilation: int = 1) -> Tensor:
+    batch, channels, _, length = x.shape
+    pad = (kernel - 1) // 2 * dilation
+    operator = Conv2d(batch, channels, width, 1, length, 1, kernel, pad_w=pad, bias=True, dilation_w=dilation)
+    parameters = weights(name, weight=operator.weight_elements, norm=width, bias=width)
+    return x.layer(name, operator, (batch, width, 1, length), parameters)

@@ -27,8 +27,8 @@ projection; a norm per group; the output projection.
 
 from __future__ import annotations
 
-from simulator.workload.network import Parameter, Split
 from simulator.workload import operators as ops
+from simulator.workload.network import Parameter, Split
 from simulator.workload.zoo import Outputs
 from simulator.workload.zoo.attention import Mask, embed_positions, feed_forward, rotate, self_attention
 from simulator.workload.zoo.builder import SizeError, Tensor, weights
