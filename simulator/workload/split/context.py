@@ -21,7 +21,7 @@ from simulator.errors import divisors, refused
 from simulator.records import replace
 from simulator.spelling import mention
 from simulator.workload.network import Layer, Network, once
-from simulator.workload.operators import Attention, Copy, Elementwise, Exchange, Operator
+from simulator.workload.operators import Attention, Copy, Elementwise, Exchange
 from simulator.workload.split import Splitter
 
 
@@ -47,6 +47,8 @@ def _key_elements(operator: Attention, length: int) -> int:
 
 
 class _Splitter(Splitter):
+    of_part = "attention"
+
     def run(self, comm: str) -> Network:
         ways: dict[str, Callable[[Layer, Attention], None]]
         ways = {"p2p": self._ring, "a2a": self._heads, "all_gather": self._gather}
@@ -83,14 +85,6 @@ class _Splitter(Splitter):
             told = f"cp_comm=a2a: cp={n} does not divide the {heads} heads of keys of {layer.name}"
             raise refused("layout", f"{told}; {divisors(heads)}")
 
-    def _add(
-        self, name: str, operator: Operator, read: int, output: int | None = None, *, in_place: bool = False
-    ) -> int:
-        """Add a layer that reads tensor *read*; return its result, tensor *output* or a new one."""
-        written = self._new(operator.output_elements) if output is None else output
-        self._layers.append(Layer(name, operator, (read,), written, in_place=in_place, part="attention"))
-        return written
-
     def _ring(self, layer: Layer, operator: Attention) -> None:
         """Add the attention to a rank's own keys and values, and to those of every other rank as they arrive."""
         n, length = self._ranks, operator.key_length
@@ -102,12 +96,12 @@ class _Splitter(Splitter):
         exchange = Exchange("cp", "send-recv", "send-recv", sent, sent)
         out = self._new(own.output_elements)
         # In place: only a rank's own keys and values are kept; the others circulate again in the backward pass.
-        arriving = self._add(f"{layer.name}.receive1", exchange, keys, in_place=True)
+        arriving = self._append(f"{layer.name}.receive1", exchange, keys, in_place=True)
         self._layers.append(replace(layer, operator=own, output=out))
         for number in range(1, n):
             here = arriving
             if number + 1 < n:  # the next ones arrive during this attention
-                arriving = self._add(f"{layer.name}.receive{number + 1}", exchange, here, in_place=True)
+                arriving = self._append(f"{layer.name}.receive{number + 1}", exchange, here, in_place=True)
             part = self._new(own.output_elements)
             self._layers.append(Layer(f"{layer.name}.other{number}", other, (query, here, here), part))
             total = layer.output if number + 1 == n else self._new(own.output_elements)
@@ -132,10 +126,10 @@ class _Splitter(Splitter):
         self, layer: Layer, what: str, read: int, elements: int, output: int | None = None, *, in_place: bool = False
     ) -> int:
         """Add the exchange of *elements* of tensor *read*, and the copies on either side; return the result."""
-        laid = self._add(f"{layer.name}.lay_{what}", Copy(elements), read, in_place=in_place)
+        laid = self._append(f"{layer.name}.lay_{what}", Copy(elements), read, in_place=in_place)
         exchange = Exchange("cp", "all-to-all", "all-to-all", elements, elements)
-        sent = self._add(f"{layer.name}.send_{what}", exchange, laid, in_place=in_place)
-        return self._add(f"{layer.name}.order_{what}", Copy(elements), sent, output, in_place=in_place)
+        sent = self._append(f"{layer.name}.send_{what}", exchange, laid, in_place=in_place)
+        return self._append(f"{layer.name}.order_{what}", Copy(elements), sent, output, in_place=in_place)
 
     def _gather(self, layer: Layer, operator: Attention) -> None:
         """Add the attention of a rank's queries to gathered keys, half of which are masked on average."""
@@ -148,5 +142,5 @@ class _Splitter(Splitter):
         whole = _key_elements(operator, length)
         exchange = Exchange("cp", "all-gather", "reduce-scatter", whole, whole, again=True)
         # In place: a rank's own keys and values are kept, and gathered again in the backward pass.
-        gathered = self._add(f"{layer.name}.gather", exchange, keys, in_place=True)
+        gathered = self._append(f"{layer.name}.gather", exchange, keys, in_place=True)
         self._layers.append(replace(layer, operator=own, inputs=(query, gathered, gathered)))

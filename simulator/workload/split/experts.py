@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby, islice, takewhile
-from typing import Literal
 
 from simulator.errors import InputError, divisors, refused
 from simulator.records import replace
@@ -104,6 +103,8 @@ def beside_exchanges(network: Network) -> dict[str, str]:
 
 
 class _Splitter(Splitter):
+    of_part = "experts"
+
     def __init__(self, network: Network, ranks: int, shards: int, *, gathers: bool, flex: bool) -> None:
         super().__init__(network, ranks)
         self._shards, self._gathers, self._flex = shards, gathers, flex
@@ -135,10 +136,12 @@ class _Splitter(Splitter):
         sent, returned = round(n_in * self._surplus), round(n_out * self._surplus)
         there = entering
         if self._ranks > 1:
-            there = self._exchange(f"{first.name}.dispatch", "ep", _THERE, there, sent, copies=copies)
+            dispatch = Exchange("ep", *_THERE, sent, sent, copies, self._flex)
+            there = self._append(f"{first.name}.dispatch", dispatch, there)
         if self._shards > 1:
             ways: _Ways = ("all-gather", "reduce-scatter") if self._gathers else (None, "all-reduce")
-            there = self._exchange(f"{first.name}.enter", "etp", ways, there, round(n_in * self._times))
+            enter = round(n_in * self._times)
+            there = self._append(f"{first.name}.enter", Exchange("etp", *ways, enter, enter), there)
         for layer in layers:
             if layer is not last:
                 self._elements[layer.output] = round(self._elements[layer.output] * self._times) // self._shards
@@ -149,28 +152,11 @@ class _Splitter(Splitter):
         if self._shards > 1:
             ways = ("reduce-scatter", "all-gather") if self._gathers else ("all-reduce", None)
             to = None if self._ranks > 1 else last.output
-            gathered = round(n_out * self._times)
-            result = self._exchange(f"{last.name}.sum", "etp", ways, result, gathered, returned, to)
+            summed = Exchange("etp", *ways, round(n_out * self._times), returned)
+            result = self._append(f"{last.name}.sum", summed, result, to)
         if self._ranks > 1:
-            self._exchange(f"{last.name}.return", "ep", _THERE, result, returned, n_out, to=last.output, copies=copies)
-
-    def _exchange(
-        self,
-        name: str,
-        axis: Literal["ep", "etp"],
-        ways: _Ways,
-        tensor: int,
-        elements: int,
-        output_elements: int | None = None,
-        to: int | None = None,
-        copies: int = 1,
-    ) -> int:
-        """Add an exchange of *elements* of *tensor*; return its result, tensor *to* or a new one."""
-        n = elements if output_elements is None else output_elements
-        output = self._new(n) if to is None else to
-        operator = Exchange(axis, *ways, elements, n, copies, self._flex and axis == "ep")
-        self._layers.append(Layer(name, operator, (tensor,), output, part="experts"))
-        return output
+            back = Exchange("ep", *_THERE, returned, n_out, copies, self._flex)
+            self._append(f"{last.name}.return", back, result, last.output)
 
     def _part_of(self, layer: Layer, *, is_last: bool) -> Layer:
         operator, ranks, shards = layer.operator, self._ranks, self._shards

@@ -133,13 +133,11 @@ class _Splitter(Splitter):
         """Return *tensor* whole, for a column-split product; its gradient is summed over all ranks."""
         if tensor not in self._entered:
             whole = self._network.elements[tensor]
-            number = self._entered[tensor] = self._new(whole)
             exchange = Exchange("tp", None, "all-reduce", whole, whole)
             if self._of(tensor) == "rows":
                 exchange = Exchange("tp", "all-gather", "reduce-scatter", whole, whole, again=bool(layer.trained))
             # In place: a rank saves only its part for the backward pass, and gathers the tensor again.
-            self._layers.append(Layer(f"{layer.name}.enter", exchange, (tensor,), number, in_place=True))
-            self._state[number] = "whole"
+            self._entered[tensor] = self._append(f"{layer.name}.enter", exchange, tensor, in_place=True)
         return self._entered[tensor]
 
     def _gather(self, tensor: int) -> int:
@@ -148,10 +146,9 @@ class _Splitter(Splitter):
             return tensor
         if tensor not in self._gathered:
             whole = self._network.elements[tensor]
-            number = self._gathered[tensor] = self._new(whole)
             backward: Literal["reduce-scatter"] | None = "reduce-scatter" if self._of(tensor) == "rows" else None
             exchange = Exchange("tp", "all-gather", backward, whole, whole)
-            self._layers.append(Layer(f"tensor {tensor}.gather", exchange, (tensor,), number))
+            self._gathered[tensor] = self._append(f"tensor {tensor}.gather", exchange, tensor)
         return self._gathered[tensor]
 
     def _padded(self, count: int) -> int:
