@@ -1,8 +1,9 @@
 """Functions of each element.
 
-Names are in lower case as frameworks spell them.  Traced networks are not restricted to this list: any function they
-call counts as a pass over its inputs and outputs, with the arithmetic that the models know for it.  A name that a user
-types is checked because a typing error would silently cost as much as the simplest pass.
+``torch_functions.json`` has their names, in lower case as frameworks spell them, and those that are alike in what they
+save and in their gradients.  Traced networks are not restricted to this list: any function they call counts as a pass
+over its inputs and outputs, with the arithmetic that the models know for it.  A name that a user types is checked
+because a typing error would silently cost as much as the simplest pass.
 """
 
 from __future__ import annotations
@@ -12,26 +13,15 @@ from typing import Any, ClassVar
 from simulator.errors import nearest, one_line
 from simulator.package_data import own_data
 from simulator.records import dataclass, field
-from simulator.workload.kernels import Kernel, Rowwise, Streaming, as_formula, streamed
+from simulator.workload.kernels import Rowwise, Streaming, as_formula, streamed
 from simulator.workload.operator import Autocast, Elements, Fusing, Kernels, Operator, Phase, Saved
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 _TORCH = own_data("simulator.workload", "torch_functions.json")
 _OF_TWO = _TORCH["of_two"]  # some run another kernel if the second is a number
 FUNCTIONS: tuple[str, ...] = (*_OF_TWO, *(f"{name}_scalar" for name in _OF_TWO), *_TORCH["functions"])
-DROPS = ("dropout", "dropout_add")
-"""These write a mask of one byte per element."""
-BOUNDS = ("relu", "relu6", "hardtanh", "clamp")
-"""These only bound their result."""
-KEEP_OUTPUT = ("relu", "sigmoid", "tanh", "exp", "sqrt", "rsqrt", "reciprocal")
-"""The gradients of these need the result."""
-KEEP_NOTHING = (
-    *("add", "sub", "neg", "add_scalar", "sub_scalar", "mul_scalar", "div_scalar", "where", "masked_fill"),
-    *DROPS,
-)
-"""The gradients of these need neither inputs nor result."""
-PASS_GRADIENT = ("add", "add_scalar", "sub_scalar")
-"""The gradients of these are that of the result."""
+DROPS, BOUNDS = _TORCH["drops"], _TORCH["bounds"]
+"""Those that write a mask of one byte per element, and those that only bound their result."""
 
 
 def check_function(name: str) -> None:
@@ -39,23 +29,6 @@ def check_function(name: str) -> None:
     plain = name.removesuffix("_inplace").removesuffix("_bwd")
     if plain not in FUNCTIONS:
         raise ValueError(f"function: there is no '{one_line(name, 40)}'; {nearest(plain, FUNCTIONS)}")
-
-
-def gradients(function: str, elements: int, inputs: int, summed: int, precision: Precision) -> tuple[Kernel, ...]:
-    """Return the kernels of the inputs' gradients; *summed* operands are small, and theirs are sums."""
-    passes: tuple[tuple[str, int, int], ...] = ((f"{function}_bwd", 2, 1),)
-    if function in ("add", "sub", "add_scalar", "sub_scalar"):  # the gradient is passed on, or summed
-        return (Rowwise("sum", 1, elements, precision),) * summed
-    if function in ("where", "masked_fill", "neg", "mul_scalar", "div_scalar") or (function, inputs) == ("mul", 1):
-        passes = ((function, 1, 1),)  # the other operand is small: a mask, a table, a number
-    elif function in ("mul", "div", "pow"):
-        passes = (("mul", 2, 1),) * inputs
-    elif function == "pow_scalar":  # a power, times the exponent, times the gradient
-        passes = (("pow_scalar", 1, 1), ("mul_scalar", 1, 1), ("mul", 2, 1))
-    elif function in DROPS:  # for dropout_add, the gradient of the other operand is passed on as it is
-        size = elements * ELEMENT_BYTES[precision]
-        return (Streaming("dropout_bwd", elements, size + elements, size),)
-    return streamed(elements, precision, *passes)
 
 
 def of_elements(call: Any) -> Operator:
@@ -119,11 +92,22 @@ class Elementwise(Elements):
 
     def input_gradients(self, precision: Precision) -> Kernels:
         """Return the kernels of the inputs' gradients; that of a slice is written into a zeroed tensor."""
-        found = gradients(self.function, self.elements, self.inputs, self.summed, precision)
+        function, n, size = self.function, self.elements, self.elements * ELEMENT_BYTES[precision]
+        if function in DROPS:  # for dropout_add, the gradient of the other operand is passed on as it is
+            found: Kernels = (Streaming("dropout_bwd", n, size + n, size),)
+        elif function in _TORCH["added"]:  # the gradient is passed on, or summed for small operands
+            found = (Rowwise("sum", 1, n, precision),) * self.summed
+        elif function in _TORCH["of_small"] or (function, self.inputs) == ("mul", 1):  # a mask, a table, a number
+            found = streamed(n, precision, (function, 1, 1))
+        elif function in _TORCH["of_factors"]:
+            found = streamed(n, precision, *(("mul", 2, 1),) * self.inputs)
+        elif function == "pow_scalar":  # a power, times the exponent, times the gradient
+            found = streamed(n, precision, (function, 1, 1), ("mul_scalar", 1, 1), ("mul", 2, 1))
+        else:
+            found = streamed(n, precision, (f"{function}_bwd", 2, 1))
         if not self.part_of:
             return found
-        zeroed = streamed(self.part_of, precision, ("fill", 0, 1))
-        return *found, *zeroed, *streamed(self.elements, precision, ("copy", 1, 1))
+        return *found, *streamed(self.part_of, precision, ("fill", 0, 1)), *streamed(n, precision, ("copy", 1, 1))
 
     def as_run_by(self, framework: str, phase: Phase, precision: Precision, kernels: Kernels) -> Kernels:
         """Return *kernels*, or TensorFlow's formula."""
@@ -137,15 +121,11 @@ class Elementwise(Elements):
 
     @property
     def saved(self) -> tuple[Saved, ...]:
-        if self.function in KEEP_OUTPUT:
-            return ("output",)
-        if self.function in ("mul", "div"):
-            return ("two factors",)
-        return () if self.function in KEEP_NOTHING else ("inputs",)
+        return next((tuple(kept) for kept, names in _TORCH["saved"] if self.function in names), ("inputs",))
 
     @property
     def passes_gradient(self) -> bool:
-        return self.function in PASS_GRADIENT
+        return self.function in _TORCH["passed"]
 
     def scratch_bytes(self, element_bytes: int) -> int:
         # Of the power, from which a gradient is computed in several steps.
