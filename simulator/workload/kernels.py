@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import Field
 from functools import cache
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self
 
 from simulator.package_data import own_data
 from simulator.records import dataclass, replace
@@ -39,6 +39,8 @@ class Kernel(ABC):
     docs/decisions/calibration.md).  Without axes, measured kernels correct no others.  ``axis_words`` names the axes
     that are words, with the words that they may have (none: any); ``variety_words`` are those that :meth:`variety` may
     have besides formats (none: any after the first).
+
+    ``kernels.json`` has these of the classes of this package; one of another package has them itself.
     """
 
     __slots__ = ()
@@ -59,6 +61,9 @@ class Kernel(ABC):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        if cls.__module__.startswith("simulator."):
+            for name, value in own_data("simulator.workload", "kernels.json").get(cls.__name__, {}).items():
+                setattr(cls, name, tuple(value) if isinstance(value, list) else value)
         if "word" in cls.__dict__:
             CLASSES[cls.__name__.lower()] = cls
 
@@ -154,16 +159,6 @@ class Gemm(Product):
     in C, which is read too.
     """
 
-    word = "matrix products"
-    colour = "#33658a"
-    traced = "product"
-    gpu_cost = "simulator.devices.gpu.gemm:gemm_cost"
-    cpu_cost = "simulator.devices.cpu.products:gemm_product"
-    of_library = True
-    axes: ClassVar = {"m": 0.2, "n": 0.2, "k": 0.25, "batch": 0.1, "layout": 1.0}
-    axis_words: ClassVar = {"layout": get_args(Layout)}
-    variety_words = ("bias", "batched", "grouped")
-
     m: int
     n: int
     k: int
@@ -229,16 +224,6 @@ class Streaming(Kernel):
     ``tensors``, one kernel for lists of tensors, a chunk to a block.
     """
 
-    word = "elementwise, copies"
-    in_sentences = "elementwise kernels"
-    colour = "#758e4f"
-    gpu_cost = "simulator.devices.gpu.memory:streaming_cost"
-    cpu_cost = "simulator.devices.cpu.memory:streaming_pass"
-    apart = ("form",)
-    axes: ClassVar = {"function": 0.5, "elements": 0.1, "element_bytes": 0.7}
-    axis_words: ClassVar = {"function": ()}
-    variety_words = ("casts", "strided", "transposed", "tensors")
-
     function: str
     elements: int
     read_bytes: int
@@ -276,14 +261,6 @@ class Rowwise(Kernel):
     softmax, a longer one.  ``own``: by PyTorch's own kernels, which run eagerly, not by a library or compiler.
     """
 
-    word = "normalisation, softmax"
-    in_sentences = "norms and softmax"
-    colour = "#f6ae2d"
-    gpu_cost = "simulator.devices.gpu.rowwise:rowwise_cost"
-    cpu_cost = "simulator.devices.cpu.memory:rowwise_pass"
-    apart = ("precision", "kind", "channels_last")
-    axes: ClassVar = {"rows": 0.1, "cols": 0.8}
-
     kind: str
     rows: int
     cols: int
@@ -311,8 +288,12 @@ def as_formula(name: str, elements: int, phase: str, precision: Precision) -> tu
     wide: Precision = "fp32" if ELEMENT_BYTES[precision] < ELEMENT_BYTES["fp32"] else precision
     if phase == "bwd_weight":
         return ()
-    written = own_data("simulator.workload", "tensorflow.yaml")[name]["forward" if phase == "fwd" else "backward"]
-    return streamed(elements, wide, *(tuple(each) for row in written for each in row))
+    return streamed(elements, wide, *(tuple(each) for row in composed(name, phase) for each in row))
+
+
+def composed(name: str, phase: str) -> Any:
+    """Return the passes that ``composed.yaml`` has of *name* in *phase*."""
+    return own_data("simulator.workload", "composed.yaml")[name]["forward" if phase == "fwd" else "backward"]
 
 
 def column_sum(outputs: int, count: int, precision: Precision) -> Rowwise:

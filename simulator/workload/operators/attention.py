@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self
 
 from simulator.records import dataclass, replace
 from simulator.workload.kernels import Product, Shape
@@ -16,16 +16,6 @@ AttentionLibrary = Literal["flash1", "flash2", "native", "flash4", "fmha2"]
 @dataclass(frozen=True, slots=True)
 class FusedAttention(Product):
     """Attention whose scores stay on chip; ``library`` and ``window`` are as in the operator."""
-
-    word = "fused attention"
-    in_sentences = "attention kernels"
-    colour = "#f26419"
-    traced = "attention"
-    gpu_cost = "simulator.devices.gpu.attention:attention_cost"
-    cpu_cost = "simulator.devices.cpu.products:attention_products"
-    apart = ("precision", "direction", "library", "causal")
-    axes: ClassVar = {"batch": 0.1, "heads": 0.1, "queries": 0.4, "keys": 0.4, "head_size": 0.4}
-    variety_words = ("fwd", "bwd", *get_args(AttentionLibrary), "causal")
 
     direction: Literal["fwd", "bwd"]
     batch: int

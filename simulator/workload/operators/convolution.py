@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self, get_args
+from typing import Any, ClassVar, Self
 
 from simulator.records import dataclass, replace
 from simulator.workload.kernels import Gemm, Kernel, Product, Rowwise, Shape, Streaming, streamed
@@ -16,25 +16,6 @@ class Convolution(Product):
 
     ``channels_last``: images are stored with the channels of a pixel together (NHWC), as matrix units read them.
     """
-
-    word = "convolutions"
-    colour = "#86bbd8"
-    traced = "convolution"
-    gpu_cost = "simulator.devices.gpu.convolution:convolution_cost"
-    cpu_cost = "simulator.devices.cpu.products:convolution_products"
-    of_library = True
-    apart = ("precision", "channels_last")
-    axes: ClassVar = {
-        "direction": 1.5,
-        "filter": 1.0,
-        "stride": 1.5,
-        "c_in": 0.25,
-        "c_out": 0.4,
-        "positions": 0.3,
-        "flop": 0.6,
-    }
-    axis_words: ClassVar = {"direction": get_args(Direction), "filter": ()}
-    variety_words = ("channels_last",)
 
     shape: Conv2d
     direction: Direction

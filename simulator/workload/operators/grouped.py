@@ -89,8 +89,6 @@ class GroupedGemm(Gemm):
     ``loop``, a kernel each, one after the other.
     """
 
-    gpu_cost = "simulator.devices.gpu.gemm:grouped_cost"
-
     grouping: Grouping = "kernel"
     varies: Literal["m", "k"] = "m"
     busiest: int = 0

@@ -24,15 +24,6 @@ class Gather(Kernel):
     ``whole_rows``: a block of threads copies a row; else each thread finds the places of its elements.
     """
 
-    word = "embeddings"
-    in_sentences = "look-ups"
-    colour = "#6d597a"
-    gpu_cost = "simulator.devices.gpu.memory:gather_cost"
-    cpu_cost = "simulator.devices.cpu.memory:gather_pass"
-    apart = ("precision", "direction")
-    axes: ClassVar = {"rows": 0.2, "cols": 0.4, "vocabulary": 0.2}
-    variety_words = ("fwd", "bwd")
-
     direction: Literal["fwd", "bwd"]
     rows: int
     cols: int

@@ -25,7 +25,7 @@ last of these again, states in fp32, and then
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal, Self, get_args
+from typing import Literal, Self
 
 from simulator.records import dataclass, field, replace
 from simulator.workload.kernels import Gemm, Product, Shape, Streaming, streamed
@@ -60,17 +60,6 @@ class Cells:
 @dataclass(frozen=True, slots=True)
 class Recurrence(Cells, Product):
     """All time steps of a recurrent layer, as a vendor's library runs it."""
-
-    word = "recurrent layers"
-    colour = "#2f4858"
-    traced = "product"
-    gpu_cost = "simulator.devices.gpu.recurrence:recurrence_cost"
-    cpu_cost = "simulator.devices.cpu.products:recurrence_products"
-    of_library = True
-    apart = ("precision", "cell")
-    axes: ClassVar = {"direction": 1.0, "batch": 0.15, "timesteps": 0.1, "hidden": 0.4}
-    axis_words: ClassVar = {"direction": ("steps", "weights")}
-    variety_words = get_args(Cell)
 
     cell: Cell
     direction: Literal["fwd", "bwd_data", "bwd_weight"]

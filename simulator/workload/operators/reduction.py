@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from simulator.package_data import own_data
 from simulator.records import dataclass, replace
-from simulator.workload.kernels import Kernel, Rowwise, Shape, Streaming, as_formula, column_sum, streamed
+from simulator.workload.kernels import Kernel, Rowwise, Shape, Streaming, as_formula, column_sum, composed, streamed
 from simulator.workload.operator import (
     Direction,
     Divided,
@@ -29,14 +29,6 @@ _TORCH = own_data("simulator.workload", "torch_functions.json")
 @dataclass(frozen=True, slots=True)
 class Pooling(Kernel):
     """Windows of images reduced (``fwd``) or their gradients spread (``bwd``)."""
-
-    word = "pooling"
-    colour = "#a26769"
-    gpu_cost = "simulator.devices.gpu.memory:pooling_cost"
-    cpu_cost = "simulator.devices.cpu.memory:pooling_pass"
-    apart = ("precision", "kind", "direction")
-    axes: ClassVar = {"window": 0.5, "input": 0.2, "output": 0.2}
-    variety_words = ("max", "avg", "fwd", "bwd")
 
     kind: Literal["max", "avg"]
     direction: Literal["fwd", "bwd"]
@@ -193,36 +185,19 @@ class LayerNorm(Rows):
             return as_formula("norm", self.output_elements, phase, precision)
         if not self.plain or framework not in _PLAIN:
             return kernels
-        return self._calls(precision) if phase == "fwd" else self._calls_backward(phase, precision)
-
-    def _calls(self, precision: Precision) -> Kernels:
-        """Return ``weight * cast(x * rsqrt(mean(x^2) + eps))`` of x in fp32, a kernel a call."""
         n, rows = self.output_elements, self.rows
-        return (
-            *self._cast(precision, wide=True),
-            *streamed(n, "fp32", ("pow_scalar", 1, 1)),
-            Rowwise("sum", rows, self.cols, "fp32"),
-            *streamed(rows, "fp32", ("add_scalar", 1, 1), ("add_scalar", 1, 1)),  # eps, rsqrt
-            *streamed(n, "fp32", ("mul", 1, 1)),
-            *self._cast(precision, wide=False),
-            *streamed(n, precision, ("mul", 1, 1)),
-        )
-
-    def _calls_backward(self, phase: Phase, precision: Precision) -> Kernels:
-        """Return what autograd runs for these calls, from the last to the first."""
-        n, rows = self.output_elements, self.rows
+        sizes: dict[str, tuple[int, Precision]] = {"own": (n, precision), "wide": (n, "fp32"), "row": (rows, "fp32")}
         of_weight = *streamed(n, precision, ("mul", 2, 1)), column_sum(self.cols, rows, precision)
-        return (
-            *streamed(n, precision, ("mul", 1, 1)),
-            *(of_weight if phase != "bwd_data" else ()),
-            *self._cast(precision, wide=True),
-            *streamed(n, "fp32", ("mul", 1, 1), ("mul", 2, 1)),  # of x; of the root, summed over each row
-            Rowwise("sum", rows, self.cols, "fp32"),
-            *streamed(rows, "fp32", *(("mul_scalar", 1, 1),) * 3),
-            # pow_backward: x^1, twice that, times the gradient
-            *streamed(n, "fp32", ("copy", 1, 1), ("mul_scalar", 1, 1), ("mul", 1, 1), ("add", 2, 1)),
-            *self._cast(precision, wide=False),
-        )
+        others: dict[str, Kernels] = {
+            "widen": self._cast(precision, wide=True),
+            "narrow": self._cast(precision, wide=False),
+            "sum": (Rowwise("sum", rows, self.cols, "fp32"),),
+            "weight": of_weight if phase != "bwd_data" else (),
+        }
+        found: Kernels = ()
+        for each in composed("module", phase):
+            found += others[each] if isinstance(each, str) else streamed(*sizes[each[3]], tuple(each[:3]))
+        return found
 
     def _cast(self, precision: Precision, *, wide: bool) -> Kernels:
         """Return the cast between *precision* and fp32, to fp32 if *wide*."""
