@@ -150,9 +150,9 @@ class _Splitter(Splitter):
         result = self._new(round(n_out * self._times))
         self._layers[-1] = replace(self._layers[-1], output=result)
         if self._shards > 1:
-            ways = ("reduce-scatter", "all-gather") if self._gathers else ("all-reduce", None)
+            sums: _Ways = ("reduce-scatter", "all-gather") if self._gathers else ("all-reduce", None)
             to = None if self._ranks > 1 else last.output
-            summed = Exchange("etp", *ways, round(n_out * self._times), returned)
+            summed = Exchange("etp", *sums, round(n_out * self._times), returned)
             result = self._append(f"{last.name}.sum", summed, result, to)
         if self._ranks > 1:
             back = Exchange("ep", *_THERE, returned, n_out, copies, self._flex)

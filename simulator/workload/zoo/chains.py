@@ -21,6 +21,7 @@ filtering (He et al., arXiv 1708.05031, section 3.4), NVIDIA DeepLearningExample
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from simulator.package_data import own_data
 from simulator.workload.zoo.builder import NetworkBuilder, Tensor
@@ -30,7 +31,7 @@ def chain(x: Tensor, classes: int, layers: str) -> Tensor:
     """Return the logits of the network whose *layers* ``chains.json`` has under this name."""
     for method, *written in own_data("simulator.workload.zoo", "chains.json")[layers]:
         named = written[-1] if written and isinstance(written[-1], dict) else {}
-        given = [classes if value == "classes" else value for value in written if value is not named]
+        given: list[Any] = [classes if value == "classes" else value for value in written if value is not named]
         x = _local_norm(x, *given) if method == "local_norm" else getattr(x, method)(*given, **named)
     return x
 
