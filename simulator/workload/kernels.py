@@ -288,10 +288,10 @@ def as_formula(name: str, elements: int, phase: str, precision: Precision) -> tu
     wide: Precision = "fp32" if ELEMENT_BYTES[precision] < ELEMENT_BYTES["fp32"] else precision
     if phase == "bwd_weight":
         return ()
-    return streamed(elements, wide, *(tuple(each) for row in composed(name, phase) for each in row))
+    return streamed(elements, wide, *(tuple(each) for row in passes_written(name, phase) for each in row))
 
 
-def composed(name: str, phase: str) -> Any:
+def passes_written(name: str, phase: str) -> Any:
     """Return the passes that ``composed.yaml`` has of *name* in *phase*."""
     return own_data("simulator.workload", "composed.yaml")[name]["forward" if phase == "fwd" else "backward"]
 

@@ -7,7 +7,16 @@ from typing import Any, ClassVar, Literal, Self
 
 from simulator.package_data import own_data
 from simulator.records import dataclass, replace
-from simulator.workload.kernels import Kernel, Rowwise, Shape, Streaming, as_formula, column_sum, composed, streamed
+from simulator.workload.kernels import (
+    Kernel,
+    Rowwise,
+    Shape,
+    Streaming,
+    as_formula,
+    column_sum,
+    passes_written,
+    streamed,
+)
 from simulator.workload.operator import (
     Direction,
     Divided,
@@ -195,7 +204,7 @@ class LayerNorm(Rows):
             "weight": of_weight if phase != "bwd_data" else (),
         }
         found: Kernels = ()
-        for each in composed("module", phase):
+        for each in passes_written("module", phase):
             found += others[each] if isinstance(each, str) else streamed(*sizes[each[3]], tuple(each[:3]))
         return found
 
