@@ -9,7 +9,8 @@ from typing import Literal
 from simulator.api.context import Context
 from simulator.api.outcome import faster, samples_words, with_change, with_size
 from simulator.devices.gpu import Gpu
-from simulator.devices.predict import Device, rested_device
+from simulator.devices.gpu.rates import holds_back
+from simulator.devices.predict import Device, rested_device, steady_device
 from simulator.errors import InputError
 from simulator.questions.checks import changed
 from simulator.questions.options import SamplesOption
@@ -57,7 +58,10 @@ def _clock(step: StepResult, device: Device) -> StepClock | None:
     """Return what the clock of a long run costs *step* on *device*; None for CPUs and where it hardly matters."""
     if not isinstance(device, Gpu):
         return None
-    runs = (launches_of(each, step.network, step.options) for each in (device, rested_device(device)))
+    rested = rested_device(device)
+    if not holds_back(steady_device(device), rested, _MATTERS):
+        return None
+    runs = (launches_of(each, step.network, step.options) for each in (device, rested))
     kernels_s, rested_s = (sum(launch.device_s for launch in launches) for launches in runs)
     if rested_s > kernels_s * (1.0 - _MATTERS):
         return None

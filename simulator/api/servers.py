@@ -93,7 +93,7 @@ def run_servers(shared: SharedStep) -> TrainingResult:
     lost = _lost_server(shared, servers)
     teams, apart = teams_of(shared, servers, _FEW + (late or 0))
     ran = _best(shared, teams, servers)
-    run = of.server_run(ran.timeline, teams, servers, staleness=late, cycle=ran.cycle)
+    run = of.server_run(ran.timeline, teams, servers, ran.ends, staleness=late, cycle=ran.cycle)
     run = replace(run, apart=apart, spread=any(team.spread for team in teams))
     if lost is not None:
         lost_s, then_s = _lost_s(shared, ran, run.measured[0], *lost)
@@ -107,7 +107,7 @@ def _result(shared: SharedStep, ran: _Ran, run: of.ServerRun) -> TrainingResult:
     roles = [role for team in teams for role in team.roles]
     slowest = max(range(len(teams)), key=lambda number: run.paces[number].period_s)
     role = max(teams[slowest].roles, key=lambda each: alone_s_of(each.place.device, network, question, each.pace))
-    one = of.one_step(ran.timeline, teams, slowest, run.measured[slowest])
+    one = of.one_step(ran.timeline, teams, slowest, run.measured[slowest], ran.ends[slowest])
     needs = {id(each): device_memory(network, question, each.place.device, shared.layout) for each in roles}
     prefix, count = f"{role.place.name}/" if len(roles) > 1 else "", question.micro_batches
     step = make_step_result(role.place, network, question.options, needs[id(role)], one, prefix, count)
@@ -155,7 +155,7 @@ def _lost_server(shared: SharedStep, servers: tuple[int, ...]) -> tuple[int, flo
 def _lost_s(shared: SharedStep, ran: _Ran, step: int, number: int, after_s: float) -> tuple[float, float]:
     """Return the delay, in s, of what waits for server *number*, and the seconds of a later step; raises InputError."""
     teams, ends = ran.teams, ran.ends
-    loss = of.loss_at(ran.timeline, teams, step, number, after_s)
+    loss = of.loss_at(ran.timeline, max(own[step - 1] for own in ends), number, after_s)
     if loss.at_s >= min(own[-1] for own in ends):
         name = shared.machine.nodes[ran.servers[number]].name
         raise refused("lost", f"{after_s:g} s after the start of a step is after its end", name)

@@ -138,27 +138,30 @@ def estimate_s(request: Request, schedule: Schedule, size_bytes: float, nodes: S
     chunk_bytes = size_bytes / schedule.n_chunks
     total_s = 0.0
     for step in schedule.rounds:
-        latency_s, s_per_byte = _round_cost(request, step.sends, nodes)
+        latency_s, s_per_byte = round_cost(request.machine, _routed(request, step.sends, nodes))
         total_s += step.repeat * (latency_s + s_per_byte * chunk_bytes)
     return total_s
 
 
 def overlapped_cost(request: Request, schedule: Schedule, nodes: Sequence[int]) -> tuple[float, float]:
     """Return (latency in s, seconds per byte of a chunk) of one round that contains all sends of *schedule*."""
-    return _round_cost(request, (s for r in schedule.rounds for s in r.sends), nodes)
+    return round_cost(request.machine, _routed(request, (s for r in schedule.rounds for s in r.sends), nodes))
 
 
-def _round_cost(request: Request, sends: Iterable[Send], nodes: Sequence[int]) -> tuple[float, float]:
+def _routed(request: Request, sends: Iterable[Send], nodes: Sequence[int]) -> Iterator[tuple[Route, int]]:
+    return ((request.router.route(nodes[send.src], nodes[send.dst]), send.width) for send in sends)
+
+
+def round_cost(machine: Machine, routed: Iterable[tuple[Route, int]]) -> tuple[float, float]:
+    """Return (latency in s, seconds per byte of a chunk) of a round of sends, each by its route and its chunks."""
     loads: dict[int, float] = {}
-    known, find = loads.get, request.router.route
+    known, capacity = loads.get, machine.capacity_Bps
     latency_s = 0.0
-    for send in sends:
-        route, width = find(nodes[send.src], nodes[send.dst]), send.width
+    for route, width in routed:
         if route.latency_s > latency_s:  # noqa: PLR1730  a call takes three times as long
             latency_s = route.latency_s
         for resource, share in route.loads:
             loads[resource] = known(resource, 0.0) + share * width
-    capacity = request.machine.capacity_Bps
     return latency_s, max([load / capacity[r] for r, load in loads.items()], default=0.0)
 
 

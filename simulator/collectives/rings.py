@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cache, partial
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import Literal
 
 from simulator.collectives.communicator import MAX_RANKS, Communicator, Equal, Planned, Request
-from simulator.collectives.lower import best_chunk_count, carried_in, estimate_s, lower, overlapped_cost
+from simulator.collectives.lower import best_chunk_count, carried_in, lower, round_cost
 from simulator.collectives.schedules import Schedule, neighbour_pairs, pairwise_all_to_all, ring_schedule, send_recv
 from simulator.collectives.search import say_ended
 from simulator.collectives.search.rings import FoundRing, find_rings, round_rates
@@ -68,14 +68,20 @@ def _improved(
     schedule = make(n)
     pairs = {(s.src, s.dst): s.width for step in schedule.rounds for s in step.sends}
 
+    between = {(a, b): inside.router.route(inside.ranks[a], inside.ranks[b]) for a, b in permutations(range(n), 2)}
+    sends = [[(s.src, s.dst, s.width) for s in step.sends] for step in schedule.rounds]
+    repeats, chunk_bytes = [step.repeat for step in schedule.rounds], 1.0 / schedule.n_chunks
+    if pipelined:
+        sends, repeats = [[send for step in sends for send in step]], [1]
+
     @cache  # searches from different starts meet
     def cost(order: tuple[int, ...]) -> tuple[float, float]:
-        nodes = [inside.ranks[i] for i in order]
-        route = inside.router.route
-        together = sum([w / route(nodes[a], nodes[b]).bandwidth_Bps for (a, b), w in pairs.items()])
-        if pipelined:
-            return round(overlapped_cost(inside, schedule, nodes)[1], 15), together
-        return round(estimate_s(inside, schedule, 1.0, nodes), 15), together
+        together = sum([w / between[order[a], order[b]].bandwidth_Bps for (a, b), w in pairs.items()])
+        total_s = 0.0
+        for repeat, step in zip(repeats, sends, strict=True):
+            latency_s, s_per_byte = round_cost(inside.machine, [(between[order[a], order[b]], w) for a, b, w in step])
+            total_s += s_per_byte if pipelined else repeat * (latency_s + s_per_byte * chunk_bytes)
+        return round(total_s, 15), together
 
     def improved(order: list[int]) -> tuple[tuple[float, float], list[int]]:
         best = cost(tuple(order))

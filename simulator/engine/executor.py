@@ -76,7 +76,7 @@ class _Executor:
         self.roomy = roomy(machine, plan) if fold else set()
         self.pace: dict[str, float] = {p.target: 1.0 for p in plan.perturbations if p.target}
         self.fragments: dict[Fragment, tuple[float, Loads]] = {}
-        self.amounts: dict[int, Sequence[Amount]] = {}  # of flows alone, by the identity of the parts, which repeat
+        self.amounts: dict[int, Sequence[Amount]] = {}  # of parts that nothing changes, by identity; some repeat
         self.works: dict[int, Loads] = {}  # the loads of works, by the identity of their shares, which repeat
         self.cancelled: set[int] = set()
         self.running: dict[int, RunningActivity] = {}  # filled only if there are perturbations, which may change them
@@ -127,8 +127,13 @@ class _Executor:
         (part,) = task.parts
         if type(part) is Work and not part.loads:
             return part.duration_s
-        duration_s, loads = (None, ()) if isinstance(part, Flow) else self._held(task, part)
-        return None if loads else duration_s
+        if isinstance(part, Flow):
+            return None
+        duration_s, loads = self._held(task, part)
+        if not loads:
+            return duration_s
+        self.amounts[id(task.parts)] = (Amount(duration_s, loads, 1.0, in_seconds=True),)
+        return None
 
     def _begin(self, task: Activity) -> None:
         if self.not_before_s[task.id] > self.kernel.now_s:
@@ -221,7 +226,8 @@ class _Executor:
             for name in task.gives:
                 self.queues[name].give()
             for number in self.followers.get(task.id, ()):
-                self.not_before_s[number] = max(self.not_before_s[number], span.end_s)
+                if span.end_s > self.not_before_s[number]:  # noqa: PLR1730  a call takes three times as long
+                    self.not_before_s[number] = span.end_s
                 self.waiting[number] -= 1
                 if self.waiting[number] == 0:
                     follower = self.plan.tasks[number]
@@ -288,10 +294,10 @@ def _met(machine: Machine, plan: Plan, needs: Sequence[Sequence[int]], fold: boo
     loading: dict[str, dict[int, None]] = {}  # by stream: its activities that load anything, in order
     for task in plan.tasks:
         for place, part in enumerate(task.parts):
-            if isinstance(part, Work) and not part.loads:
-                continue
-            loading.setdefault(task.stream, {})[task.id] = None
-            loads.setdefault((task.stream, place), {})[id(part.loads if isinstance(part, Work) else part)] = part
+            what = part.loads if isinstance(part, Work) else part
+            if what:
+                loading.setdefault(task.stream, {})[task.id] = None
+                loads.setdefault((task.stream, place), {})[id(what)] = part
     distinct = [list(parts.values()) for parts in loads.values()]
     n_moving = sum(not all(isinstance(part, Work) for part in parts) for parts in distinct)
     loading_links = (r for parts in distinct for part in parts if isinstance(part, Work) for r, _ in part.loads)

@@ -28,6 +28,8 @@ class SimulationClock:
 
     def __init__(self) -> None:
         self._env = simpy.Environment(initial_time=0.0)
+        self._last: deque[Callable[[], None]] = deque()
+        self._is_late = False  # whether an event after all others of this instant will run them
         self.now_s = 0.0
         self.events = 0
 
@@ -39,7 +41,7 @@ class SimulationClock:
 
     def call_last(self, action: Callable[[], None]) -> None:
         """Run *action* at this instant, after all other events due at it."""
-        self._env.schedule(_Due(partial(self._run, action)), _LATE, 0.0)  # type: ignore[arg-type]
+        self._last.append(action)
 
     def queue(self, slots: int) -> Queue:
         """Return a queue with the given number of *slots*."""
@@ -54,9 +56,25 @@ class SimulationClock:
         self.events += 1
         self.now_s = self._env.now
         action()
+        if self._last:
+            self._run_last()
+
+    def _run_late(self, _: Event) -> None:
+        self._is_late = False
+        self._run_last()
+
+    def _run_last(self) -> None:
+        """Run what comes last at this instant: now, or after the other events that are due at it."""
+        while self._last and self._env.peek() > self.now_s:
+            self.events += 1
+            self._last.popleft()()
+        if self._last and not self._is_late:
+            self._is_late = True
+            self._env.schedule(_Due(self._run_late), _LATE, 0.0)  # type: ignore[arg-type]
 
     def run(self) -> None:
         """Run until no events are left."""
+        self._run_last()
         self._env.run()
 
 

@@ -84,7 +84,7 @@ def issues_run(timeline: Timeline, place: Place, prefix: str) -> list[LaunchRun]
         if isinstance(about, LaunchLabel):
             issue, number, on_host = about
             busy_s = issue.work.time_s if on_host else task.duration_s
-            if any(isinstance(part, Work) and part.loads for part in task.parts):
+            if any(part.loads for part in task.parts if isinstance(part, Work)):
                 busy_s = max(busy_s, span.end_s - span.start_s)
             more = skipped.count if skipped is not None and skipped.micro_batch == number else 0
             found.append(LaunchRun(issue, span.end_s, busy_s, number, 1 + more))
@@ -145,23 +145,24 @@ def lengths_of(ran: Sequence[LaunchRun]) -> dict[str, float]:
 
 def kinds_of(ran: Sequence[LaunchRun]) -> tuple[KindTime, ...]:
     """Return the kernels by class, the longest first."""
-    found: dict[str, list[tuple[LaunchRun, KernelCost]]] = {}
+    found: dict[str, list[tuple[int, float, Part, KernelCost]]] = {}
     for each in ran:
+        stretch, part = each.stretch, each.issue.part
         for kind, cost in zip(each.issue.work.kinds, each.issue.work.costs, strict=True):
-            found.setdefault(without_library(kind), []).append((each, cost))
+            found.setdefault(without_library(kind), []).append((each.times, stretch, part, cost))
     kinds = []
     for kind, kernels in found.items():
         count, flop, n_bytes = 0, 0.0, 0.0
         bounds_s: dict[Bound, float] = {"compute": 0.0, "memory": 0.0, "latency": 0.0}
         parts_s: dict[str, float] = {}
-        for each, cost in kernels:
-            time_s = each.times * each.stretch * cost.time_s
-            share = each.times * min(1.0, each.stretch)
-            count += each.times
+        for times, stretch, part, cost in kernels:
+            time_s = times * stretch * cost.time_s
+            share = times * min(1.0, stretch)
+            count += times
             flop += share * cost.flop
             n_bytes += share * cost.bytes
             bounds_s[cost.bound] += time_s
-            parts_s[each.issue.part] = parts_s.get(each.issue.part, 0.0) + time_s
+            parts_s[part] = parts_s.get(part, 0.0) + time_s
         shares_s = bounds_s["compute"], bounds_s["memory"], bounds_s["latency"]
         kinds.append(KindTime(kind, sum(shares_s), count, flop, n_bytes, *shares_s, parts_s))
     return tuple(sorted(kinds, key=lambda kind: -round(kind.time_s, 12)))
@@ -200,12 +201,15 @@ class StreamUse:
 def run_counts(timeline: Timeline) -> list[int]:
     """Return the number of runs of each activity; a representative micro-batch counts for the skipped ones."""
     tasks = timeline.plan.tasks
-    skipped = next((task.about for task in tasks if isinstance(task.about, SkippedMicroBatches)), None)
-    if skipped is None:
-        return [1] * len(tasks)
-    return [
-        1 + skipped.count if getattr(task.about, "micro_batch", None) == skipped.micro_batch else 1 for task in tasks
-    ]
+
+    def find() -> list[int]:
+        skipped = next((task.about for task in tasks if isinstance(task.about, SkippedMicroBatches)), None)
+        if skipped is None:
+            return [1] * len(tasks)
+        micro_batches = [getattr(task.about, "micro_batch", None) for task in tasks]
+        return [1 + skipped.count if number == skipped.micro_batch else 1 for number in micro_batches]
+
+    return timeline.plan.of_order.once("runs", find)
 
 
 def stream_uses(timeline: Timeline) -> dict[str, StreamUse]:
@@ -222,17 +226,18 @@ def stream_uses(timeline: Timeline) -> dict[str, StreamUse]:
     before_s: dict[str, float] = {}
     for task, span in zip(tasks, spans, strict=True):
         use = found.get(task.stream) or found.setdefault(task.stream, StreamUse())
+        start_s, end_s = span.start_s, span.end_s
+        before = before_s.get(task.stream, 0.0)
+        gap_s = start_s - before if before > 0 else start_s
+        before_s[task.stream] = end_s
         if isinstance(task.about, SkippedMicroBatches):
-            before_s[task.stream] = span.end_s
             continue
-        use.busy_s += times[task.id] * (span.end_s - span.start_s)
-        gap_s = span.start_s - max(0.0, before_s.get(task.stream, 0.0))
+        use.busy_s += times[task.id] * (end_s - start_s)
         if gap_s > 0:
             others = [number for number in task.after if tasks[number].stream != task.stream]
             if others:
                 latest = tasks[max(others, key=lambda number: spans[number].end_s)].stream
                 use.waits_s[latest] = use.waits_s.get(latest, 0.0) + times[task.id] * gap_s
-        before_s[task.stream] = span.end_s
     last = max(before_s, key=lambda stream: before_s[stream], default="")
     for stream, end_s in before_s.items():
         if timeline.end_s > end_s:

@@ -5,7 +5,7 @@ What counts its software comes first, ideal schedules last.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from simulator.bands.composition import Band
@@ -270,17 +270,22 @@ def by_time(results: Iterable[Result]) -> list[Result]:
 
 def name_among(result: Answer, among: Iterable[Answer]) -> str:
     """Return a name that distinguishes *result* *among* others: its way, its machine, or both."""
-    every, way = list(among), way_among(result, among)
-    ways, machines = {way_among(other, every) for other in every}, {other.machine for other in every}
+    every = list(among)
+    called, machines = _called_among(every), {other.machine for other in every}
+    way, ways = called(result), {called(other) for other in every}
     named = [*([way] if len(ways) > 1 else []), *([result.machine] if len(machines) > 1 else [])]
     return " on ".join(named) or way
 
 
 def way_among(result: Answer, among: Iterable[Answer]) -> str:
     """Return how *result* is called *among* others; where their strategies differ, by its strategy."""
-    every = list(among)
-    name = result.called if len({other.strategy for other in every} - {""}) <= 1 else result.way
-    return name.replace("FSDP", "ZeRO-3 (FSDP)") if any("ZeRO-" in other.called for other in every) else name
+    return _called_among(list(among))(result)
+
+
+def _called_among(every: Sequence[Answer]) -> Callable[[Answer], str]:
+    of = "called" if len({other.strategy for other in every} - {""}) <= 1 else "way"
+    is_stage = any("ZeRO-" in other.called for other in every)
+    return lambda result: str(getattr(result, of)).replace("FSDP", "ZeRO-3 (FSDP)" if is_stage else "FSDP")
 
 
 def best_of(results: Sequence[Answer]) -> Answer:

@@ -157,11 +157,16 @@ def _done(ends: Sequence[float], at_s: float) -> tuple[int, float]:
 
 
 def server_run(
-    timeline: Timeline, teams: Sequence[NodeTeam], servers: Sequence[int], *, staleness: int | None, cycle: int | None
+    timeline: Timeline,
+    teams: Sequence[NodeTeam],
+    servers: Sequence[int],
+    ends: Sequence[Sequence[float]],
+    *,
+    staleness: int | None,
+    cycle: int | None,
 ) -> ServerRun:
-    """Return the steady state of *timeline*, which repeats after *cycle* steps; the first steps are left out."""
+    """Return the steady state of *timeline*, whose steps end at *ends* and repeat after *cycle*, without the first."""
     machine = timeline.machine
-    ends = team_step_ends(timeline, teams)
     in_step = staleness == 0  # then all of the last half are equal
     windows = periods_of(ends, None if in_step and cycle == 1 else cycle, in_step=in_step)
     periods = [period_s for _, _, period_s in windows]
@@ -268,9 +273,8 @@ def _bottleneck(timeline: Timeline, events: _Events, steps: Sequence[int], perio
     return LinkUse(machine.resource_names, most, rate_Bps[most] * max(periods), uses[most])
 
 
-def loss_at(timeline: Timeline, teams: Sequence[NodeTeam], step: int, server: int, after_s: float) -> Loss:
-    """Return the loss of *server*, *after_s* seconds after the start of *step*, in the run *timeline*."""
-    start_s = max(own[step - 1] for own in team_step_ends(timeline, teams))
+def loss_at(timeline: Timeline, start_s: float, server: int, after_s: float) -> Loss:
+    """Return the loss of *server*, *after_s* seconds after *start_s*, in the run *timeline*."""
     spans_s: dict[tuple[str, int, int], tuple[float, float]] = {}
     begun: dict[tuple[str, int, int], float] = {}
     for task, span in timeline.ran(ServerLabel):
@@ -286,12 +290,13 @@ def loss_at(timeline: Timeline, teams: Sequence[NodeTeam], step: int, server: in
     return Loss(server, start_s + after_s, {at: (begun.get(at, start), end) for at, (start, end) in spans_s.items()})
 
 
-def one_step(timeline: Timeline, teams: Sequence[NodeTeam], number: int, step: int) -> Timeline:
-    """Return *step* of team *number* from *timeline*, from the end of its previous step's computation.
+def one_step(
+    timeline: Timeline, teams: Sequence[NodeTeam], number: int, step: int, ends_s: Sequence[float]
+) -> Timeline:
+    """Return *step* of team *number* from *timeline*, from the end of its previous step's computation (*ends_s*).
 
     Its pulls are those of the previous step, which bring the parameters that it computes with.
     """
-    ends_s = team_step_ends(timeline, teams)[number]
     start_s = ends_s[step - 1]
     streams = {task.stream for task, _ in timeline.ran(ServerLabel) if task.about.team in (number, -1)}
     places = {place for role in teams[number].roles for place in (role.place.name, role.place.host)}

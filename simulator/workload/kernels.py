@@ -8,7 +8,7 @@ is loaded when a kernel is first priced.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from collections.abc import Mapping
 from dataclasses import Field
 from functools import cache
@@ -24,7 +24,13 @@ Traced = Literal["product", "convolution", "attention", "elementwise"]
 """Classes by which profilers' kernels are told apart."""
 
 
-class Kernel(ABC):
+class Card(ABCMeta):
+    """The type of kernels and operators, to which nothing is registered: an object is asked about a base at once."""
+
+    __instancecheck__ = type.__instancecheck__
+
+
+class Kernel(metaclass=Card):
     """Base of the classes of kernels, which are frozen dataclasses.
 
     ``word`` and ``colour`` are what readers see; ``in_sentences`` is the word there, if another.  ``traced`` is the

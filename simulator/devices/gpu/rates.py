@@ -105,6 +105,16 @@ def sustained_clock(gpu: Gpu, precision: Precision, energy: float = 1.0) -> floa
     return max(clock_Hz, gpu.base_clock_Hz) * gpu.calibration.compute
 
 
+def holds_back(gpu: Gpu, other: Gpu, share: float) -> bool:
+    """Return whether kernels of *gpu* may take longer than those of *other*, the same board, by more than *share*.
+
+    Before Ampere no kernel gains more than the clock of large products in its format does, which draw the most power.
+    """
+    if gpu.traits.operands in ("copies", "warps"):
+        return True
+    return any(sustained_clock(gpu, each) < sustained_clock(other, each) * (1.0 - share) for each in ELEMENT_BYTES)
+
+
 def working_clock(gpu: Gpu, precision: Precision) -> float:
     """Return the clock, in Hz, of kernels that multiply in *precision*, leaving out the limit of :func:`energy_time`.
 
