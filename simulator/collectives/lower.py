@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from math import ceil, floor, sqrt
+from math import ceil, floor, inf, sqrt
 
 from simulator.collectives.communicator import Communicator, Request
 from simulator.collectives.schedules import Round, Schedule, Send
@@ -133,35 +133,41 @@ def best_chunk_count(size_bytes: float, n_fill: int, latency_s: float, s_per_byt
     return min(floor(ideal), ceil(ideal), key=time_s)
 
 
-def estimate_s(request: Request, schedule: Schedule, size_bytes: float, nodes: Sequence[int]) -> float:
-    """Return the approximate time of *schedule* over *nodes*, in seconds, without work in memory."""
+def estimate_s(
+    request: Request, schedule: Schedule, size_bytes: float, nodes: Sequence[int], most: float = inf
+) -> float:
+    """Return the approximate time of *schedule* over *nodes*, in s, without work in memory; above *most*, of a part."""
     chunk_bytes = size_bytes / schedule.n_chunks
     total_s = 0.0
     for step in schedule.rounds:
-        latency_s, s_per_byte = round_cost(request.machine, _routed(request, step.sends, nodes))
+        latency_s, s_per_byte = _round_cost(request, step.sends, nodes)
         total_s += step.repeat * (latency_s + s_per_byte * chunk_bytes)
+        if total_s > most:
+            break
     return total_s
 
 
-def overlapped_cost(request: Request, schedule: Schedule, nodes: Sequence[int]) -> tuple[float, float]:
-    """Return (latency in s, seconds per byte of a chunk) of one round that contains all sends of *schedule*."""
-    return round_cost(request.machine, _routed(request, (s for r in schedule.rounds for s in r.sends), nodes))
+def overlapped_cost(
+    request: Request, schedule: Schedule, nodes: Sequence[int], most: float = inf
+) -> tuple[float, float]:
+    """Return (latency in s, seconds per byte of a chunk) of all sends of *schedule* at once; above *most*, of some."""
+    return _round_cost(request, (s for r in schedule.rounds for s in r.sends), nodes, most)
 
 
-def _routed(request: Request, sends: Iterable[Send], nodes: Sequence[int]) -> Iterator[tuple[Route, int]]:
-    return ((request.router.route(nodes[send.src], nodes[send.dst]), send.width) for send in sends)
-
-
-def round_cost(machine: Machine, routed: Iterable[tuple[Route, int]]) -> tuple[float, float]:
-    """Return (latency in s, seconds per byte of a chunk) of a round of sends, each by its route and its chunks."""
+def _round_cost(
+    request: Request, sends: Iterable[Send], nodes: Sequence[int], most: float = inf
+) -> tuple[float, float]:
     loads: dict[int, float] = {}
-    known, capacity = loads.get, machine.capacity_Bps
+    known, find, capacity = loads.get, request.router.route, request.machine.capacity_Bps
     latency_s = 0.0
-    for route, width in routed:
+    for send in sends:
+        route, width = find(nodes[send.src], nodes[send.dst]), send.width
         if route.latency_s > latency_s:  # noqa: PLR1730  a call takes three times as long
             latency_s = route.latency_s
         for resource, share in route.loads:
-            loads[resource] = known(resource, 0.0) + share * width
+            loads[resource] = load = known(resource, 0.0) + share * width
+            if load > most * capacity[resource]:
+                return latency_s, load / capacity[resource]
     return latency_s, max([load / capacity[r] for r, load in loads.items()], default=0.0)
 
 

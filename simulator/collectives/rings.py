@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cache, partial
-from itertools import combinations, permutations
+from itertools import combinations
+from math import inf
 from typing import Literal
 
 from simulator.collectives.communicator import MAX_RANKS, Communicator, Equal, Planned, Request
-from simulator.collectives.lower import best_chunk_count, carried_in, lower, round_cost
+from simulator.collectives.lower import best_chunk_count, carried_in, estimate_s, lower, overlapped_cost
 from simulator.collectives.schedules import Schedule, neighbour_pairs, pairwise_all_to_all, ring_schedule, send_recv
 from simulator.collectives.search import say_ended
 from simulator.collectives.search.rings import FoundRing, find_rings, round_rates
@@ -21,6 +22,7 @@ from simulator.workload import Collective
 
 _IMPROVED_UP_TO = 16  # ranks per machine
 _ALL_STARTS_UP_TO = 8
+_ROUNDING = 1e-15  # of the seconds of an order
 
 
 def subset(
@@ -68,29 +70,26 @@ def _improved(
     schedule = make(n)
     pairs = {(s.src, s.dst): s.width for step in schedule.rounds for s in step.sends}
 
-    between = {(a, b): inside.router.route(inside.ranks[a], inside.ranks[b]) for a, b in permutations(range(n), 2)}
-    sends = [[(s.src, s.dst, s.width) for s in step.sends] for step in schedule.rounds]
-    repeats, chunk_bytes = [step.repeat for step in schedule.rounds], 1.0 / schedule.n_chunks
-    if pipelined:
-        sends, repeats = [[send for step in sends for send in step]], [1]
-
     @cache  # searches from different starts meet
-    def cost(order: tuple[int, ...]) -> tuple[float, float]:
-        together = sum([w / between[order[a], order[b]].bandwidth_Bps for (a, b), w in pairs.items()])
-        total_s = 0.0
-        for repeat, step in zip(repeats, sends, strict=True):
-            latency_s, s_per_byte = round_cost(inside.machine, [(between[order[a], order[b]], w) for a, b, w in step])
-            total_s += s_per_byte if pipelined else repeat * (latency_s + s_per_byte * chunk_bytes)
-        return round(total_s, 15), together
+    def cost(order: tuple[int, ...], best: float) -> tuple[float, float]:
+        nodes, route, most = [inside.ranks[i] for i in order], inside.router.route, best + _ROUNDING
+        whole = (
+            overlapped_cost(inside, schedule, nodes, most)[1]
+            if pipelined
+            else estimate_s(inside, schedule, 1.0, nodes, most)
+        )
+        if whole > most:
+            return whole, inf
+        return round(whole, 15), sum([w / route(nodes[a], nodes[b]).bandwidth_Bps for (a, b), w in pairs.items()])
 
     def improved(order: list[int]) -> tuple[tuple[float, float], list[int]]:
-        best = cost(tuple(order))
+        best = cost(tuple(order), inf)
         better = True
         while better:
             better = False
             for a, b in combinations(range(int(fixed), n), 2):
                 order[a], order[b] = order[b], order[a]
-                now = cost(tuple(order))
+                now = cost(tuple(order), best[0])
                 if now < best:
                     best, better = now, True
                 else:

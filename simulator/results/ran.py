@@ -309,6 +309,7 @@ def critical_seconds(timeline: Timeline, seen: str = "") -> dict[str, float]:
     """
     found: dict[str, float] = {}
     in_passes: dict[str, float] = {}
+    known: dict[int, dict[str, float]] = {}
     skipped_s = 0.0
     for number in critical_path(timeline):
         task, span = timeline.plan.tasks[number], timeline.spans[number]
@@ -316,7 +317,7 @@ def critical_seconds(timeline: Timeline, seen: str = "") -> dict[str, float]:
             skipped_s += span.length_s
             continue
         into = in_passes if isinstance(task.about, ChunkRun) else found
-        for name, share in _shares(task).items():
+        for name, share in _shares(task, known).items():
             into[name] = into.get(name, 0.0) + share * span.length_s
     fill_s, passes_s = 0.0, sum(in_passes.values())
     if seen and passes_s:
@@ -333,13 +334,15 @@ def critical_seconds(timeline: Timeline, seen: str = "") -> dict[str, float]:
     return {name: seconds for name, seconds in ranked if seconds > 0}
 
 
-def _shares(task: Activity) -> dict[str, float]:
-    """Return what an activity's time is spent on, as fractions of it."""
+def _shares(task: Activity, known: dict[int, dict[str, float]]) -> dict[str, float]:
+    """Return what an activity's time is spent on, as fractions of it; *known*: of kernels, which layers share."""
     about = task.about
     if isinstance(about, LaunchLabel):
         issue = about.issue
         if not about.on_host:
-            return _of_kernels([issue])
+            if id(issue.work) not in known:
+                known[id(issue.work)] = _of_kernels([issue])
+            return known[id(issue.work)]
         if task.duration_s <= issue.host_s:  # no longer than the launch: it does not compute the operator
             return {"host": 1.0}
         whole_s = issue.host_s + issue.device_s

@@ -13,7 +13,8 @@ import pytest
 from simulator.api import Session
 from simulator.api.calibrations import load_calibration
 from simulator.devices.gpu import Gpu
-from simulator.devices.predict import kernel_cost, steady_device
+from simulator.devices.gpu.rates import holds_back, sustained_clock
+from simulator.devices.predict import kernel_cost, rested_device, steady_device
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
 from simulator.questions.options import StepOptions
@@ -22,6 +23,8 @@ from simulator.questions.where import Where
 from simulator.results.training_run import StepClock
 from simulator.step.issue import budgeted
 from simulator.workload.kernels import Gemm
+from simulator.workload.precision import PRECISIONS, Precision
+from simulator.workload.zoo.registry import build_network
 from tests.devices import find_gpu
 from validate.compare.calibrating import clock_factors
 from validate.compare.folder import read_folder
@@ -88,6 +91,23 @@ def test_a_measured_burst_replaces_that_of_the_generation() -> None:
     assert kernel_cost(held(hopper, burst=1.2), PRODUCT).time_s < kernel_cost(hopper, PRODUCT).time_s
     calm = held(blackwell, burst=1.0)
     assert kernel_cost(calm, PRODUCT).time_s == kernel_cost(steady_device(calm), PRODUCT).time_s
+
+
+@pytest.mark.parametrize("name", ["k80", "gtx-1080-ti", "p4", "v100-pcie-32gb", "t4", "mi25", "mi100"])
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_before_ampere_no_kernel_gains_more_than_the_clock(name: str, precision: Precision) -> None:
+    gpu = find_gpu(name)
+    steady, rested = steady_device(gpu), rested_device(gpu)
+    slower = min(sustained_clock(steady, each) / sustained_clock(rested, each) for each in PRECISIONS)
+    assert holds_back(steady, rested, 0.0) == (slower < 1.0)
+    operators = {
+        layer.operator for name in ("mobilenet-v2", "bert-base") for layer in build_network(name, batch=8).layers
+    }
+    for operator in operators:
+        for phase in ("fwd", "bwd_data", "bwd_weight"):
+            for kernel in operator.kernels(phase, precision):  # type: ignore[arg-type]
+                gained_s = kernel_cost(rested, kernel).time_s
+                assert gained_s >= kernel_cost(steady, kernel).time_s * slower * (1.0 - 1e-12)
 
 
 def test_a_step_says_which_clock_its_kernels_have_and_how_much_it_costs() -> None:

@@ -15,7 +15,7 @@ from simulator.devices.gpu.convolution import convolution_cost, winograd_fused
 from simulator.devices.gpu.convolution_algorithms import ConvolutionCosts, Engine, Problem, blocks_time
 from simulator.devices.gpu.memory import memory_time
 from simulator.devices.gpu.rates import compute_rate, energy_time, tensor_pace
-from simulator.devices.predict import kernel_cost
+from simulator.devices.predict import cold_device, kernel_cost
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
 from simulator.step.lowering import padded
@@ -50,6 +50,17 @@ def engine(sm_count: int = 10) -> Engine:
 def test_full_blocks_run_at_the_rate() -> None:
     m, n, k = 128 * 10, 128 * 4, 4096  # four blocks for each of ten SMs
     assert blocks_time(IDEAL, engine(), m, n, k, [(128, 128)]) == pytest.approx(2 * m * n * k / 1e12)
+
+
+@pytest.mark.parametrize("name", ["p100-pcie-16gb", "v100-sxm2-16gb", "a100-sxm4-80gb", "h100-sxm5-80gb", "mi25"])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_lanes_take_as_long_whatever_caches_hold(name: str, channels_last: bool) -> None:
+    gpu = find_gpu(name)
+    for shape in (MIDDLE, FIRST, POINTWISE, STRIDED):
+        for direction in DIRECTIONS:
+            kernel = Convolution(shape, direction, "fp32", channels_last)  # type: ignore[arg-type]
+            assert convolution_cost(cold_device(gpu), kernel) == convolution_cost(gpu, kernel)
+            assert kernel_cost(gpu, kernel, 0.3) == kernel_cost(gpu, kernel)
 
 
 def test_a_block_more_than_sms_costs_another_round() -> None:

@@ -68,6 +68,25 @@ def test_last_of_an_instant_comes_after_all_that_is_added_to_it() -> None:
     assert seen == ["added", "last", "next"]
 
 
+@pytest.mark.parametrize("waiting", [True, False])
+def test_last_of_an_instant_comes_after_a_slot_that_is_given_in_it(waiting: bool) -> None:
+    kernel = SimulationClock()
+    seen: list[tuple[str, float]] = []
+    queue = kernel.queue(1)
+
+    def first() -> None:
+        kernel.call_last(lambda: seen.append(("last", kernel.now_s)))
+        if waiting:
+            queue.take(lambda: seen.append(("taken", kernel.now_s)))
+        queue.give()
+
+    queue.take(lambda: None)
+    kernel.call_at(1.0, first)
+    kernel.call_at(2.0, lambda: seen.append(("next", kernel.now_s)))
+    kernel.run()
+    assert seen == [*[("taken", 1.0)] * waiting, ("last", 1.0), ("next", 2.0)]
+
+
 def test_what_is_past_happens_now() -> None:
     kernel = SimulationClock()
     times: list[float] = []
