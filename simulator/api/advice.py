@@ -58,8 +58,8 @@ def _clock(step: StepResult, device: Device) -> StepClock | None:
     """Return what the clock of a long run costs *step* on *device*; None for CPUs and where it hardly matters."""
     if not isinstance(device, Gpu):
         return None
-    rested = rested_device(device)
-    if not holds_back(steady_device(device), rested, _MATTERS):
+    steady, rested = steady_device(device), rested_device(device)
+    if isinstance(steady, Gpu) and not holds_back(steady, rested, _MATTERS):
         return None
     runs = (launches_of(each, step.network, step.options) for each in (device, rested))
     kernels_s, rested_s = (sum(launch.device_s for launch in launches) for launches in runs)
