@@ -24,13 +24,13 @@ Traced = Literal["product", "convolution", "attention", "elementwise"]
 """Classes by which profilers' kernels are told apart."""
 
 
-class Card(ABCMeta):
+class KindOfCard(ABCMeta):
     """The type of kernels and operators, to which nothing is registered: an object is asked about a base at once."""
 
     __instancecheck__ = type.__instancecheck__
 
 
-class Kernel(metaclass=Card):
+class Kernel(metaclass=KindOfCard):
     """Base of the classes of kernels, which are frozen dataclasses.
 
     ``word`` and ``colour`` are what readers see; ``in_sentences`` is the word there, if another.  ``traced`` is the

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
 from simulator.errors import InputError, divisors
 from simulator.records import dataclass, replace
 from simulator.spelling import mention
-from simulator.workload.kernels import Card, Kernel
+from simulator.workload.kernels import Kernel, KindOfCard
 from simulator.workload.precision import Precision
 
 T_co = TypeVar("T_co", covariant=True)
@@ -82,7 +82,7 @@ Autocast = Literal["half", "fp32", "fp32 after a cast", "widest", "promotes", "p
 Saved = Literal["input", "input of weights", "inputs", "labels", "factors", "two factors", "output"]
 
 
-class Operator(metaclass=Card):
+class Operator(metaclass=KindOfCard):
     """Base of the operators.
 
     ``called`` is its name in refusals, where it is not that of the class.  ``least_inputs`` tensors are read at least;
