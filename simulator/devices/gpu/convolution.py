@@ -356,7 +356,7 @@ def direct(problem: Problem, channels_last: bool) -> ConvolutionAlgorithm:
 
 
 def _by_torch(problem: Problem, channels_last: bool) -> bool:
-    """Return whether kernels of PyTorch's own compute it: depthwise, by planes, in fp32 or with a filter that cuDNN lacks.
+    """Return whether kernels of PyTorch's own compute it: depthwise, by planes, in fp32 or with a filter cuDNN lacks.
 
     ``use_cudnn_depthwise`` of ``aten/src/ATen/native/Convolution.cpp``.
     """
