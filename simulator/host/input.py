@@ -157,9 +157,6 @@ def hit_share(asked: InputQuestion, memory_bytes: float) -> float:
     return 1.0 - missing + missing * log(missing)
 
 
-# -- the plan --------------------------------------------------------------------------
-
-
 CORES = "cores"
 _READY, _WAITING, _UNDER_WAY = "batches of worker", "batches on the devices", "steps under way"
 What = Literal["load", "pin", "copy", "loop", "issue", "step", "end"]

@@ -202,9 +202,6 @@ def cyclic_share(size_bytes: float, ways: int, working_set_bytes: float, page_by
     return min(1.0, total)
 
 
-# -- which memory ----------------------------------------------------------------------
-
-
 def memory_of(machine: Machine, part: CpuPart, node: str, *, writes: bool = False) -> Memory:
     """Return the memory *node*, ``local``, ``remote`` or a device, from the first CPU; raises InputError."""
     if node == "local":
@@ -237,9 +234,6 @@ def memory_of(machine: Machine, part: CpuPart, node: str, *, writes: bool = Fals
 
 def _is_memory(node: Node) -> bool:
     return isinstance(node.part, CpuPart) or (isinstance(node.part, StoragePart) and node.part.of == "dimm")
-
-
-# -- patterns --------------------------------------------------------------------------
 
 
 def random_answer(question: AccessQuestion, part: CpuPart, memory: Memory, cpu: Cpu) -> HostTime:

@@ -129,9 +129,6 @@ def _kernel(question: AccessQuestion) -> Kernel:
     return Streaming(_FUNCTIONS[arrays], elements, int(each * question.reads), int(each * question.writes))
 
 
-# -- cores that write to one line ------------------------------------------------------
-
-
 def _shared_answer(question: AccessQuestion, part: CpuPart) -> HostTime:
     """Return the time of an access by the next of ``cores`` cores to shared, or falsely shared, data."""
     if question.cores < 1:

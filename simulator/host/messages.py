@@ -100,9 +100,6 @@ def _line(question: MessageQuestion, router: Router) -> tuple[Route, Link]:
     return route, min(lines, key=lambda link: link.nominal_Bps)
 
 
-# -- frames ----------------------------------------------------------------------------
-
-
 _AROUND_BYTES = 14 + 4 + 8 + 12
 _LEAST_BYTES = 46
 _IP_BYTES, _TCP_BYTES, _UDP_BYTES = 20, 32, 8

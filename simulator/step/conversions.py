@@ -182,9 +182,6 @@ def nvfp4_weights(network: Network, policy: Policy) -> int:
     )
 
 
-# -- layouts that compilers choose -----------------------------------------------------
-
-
 NODES_PER_CONVOLUTION = 300
 """Nodes of the graph for each convolution from which on Inductor keeps the layout (``decide_layout_opt``)."""
 

@@ -95,9 +95,6 @@ def _made(network: Network, group: _Open) -> FusedLayers:
     return FusedLayers(layers, tuple(places), tuple(reads), tuple(dict.fromkeys(writes)))
 
 
-# -- what a compiled step saves ---------------------------------------------------------
-
-
 def saved_by_partition(
     network: Network,
     formats: Formats,

@@ -80,9 +80,6 @@ def collectives_of(
         yield LayerCollective(operator.axis, op, size_bytes, operator.copies)
 
 
-# -- hooks, compiled modules, captured graphs -------------------------------------------
-
-
 _BUFFERS_OF_BATCH_NORM = 3  # the running mean, the running variance and the count of batches
 
 

@@ -90,9 +90,6 @@ def _join(layers: Sequence[Layer], found: dict[str, JointProduct], *, widens: bo
     found[layers[0].name] = JointProduct(first, adds_as=layers[-1].name)
 
 
-# -- passes ----------------------------------------------------------------------------
-
-
 def passes_of(network: Network, options: StepOptions) -> Extras:
     """Return what Megatron-Core runs besides, or in place of, each layer's kernels, by layer and pass."""
     if options.mode == "inference" or options.compiled:
@@ -151,9 +148,6 @@ def fused_passes(network: Network, element: int) -> Extras:
             found[last.name, "forward"] = ExpertExtras((Streaming("fused", n, entered, result),))
             found[last.name, "backward"] = ExpertExtras((Streaming("fused", n, read, entered),))
     return found
-
-
-# -- experts ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

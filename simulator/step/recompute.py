@@ -120,9 +120,6 @@ def _operators(block: _Block) -> Iterator[Rerun]:
         yield Rerun(tuple(sorted(again)), block.places[-1], written, tuple(block.places), stored)
 
 
-# -- parts of blocks, by the names of Megatron-LM's --recompute-modules ---------------
-
-
 def _attention(block: _Block) -> Iterator[Rerun]:
     """Yield each attention: one kernel, or the layers from the product of scores to the first product after softmax."""
     start: int | None = None

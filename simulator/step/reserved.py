@@ -151,9 +151,6 @@ class _Replay:
             self.allocator.give(block)
 
 
-# -- workspaces of matrix products, which PyTorch keeps, and the driver's context ----------
-
-
 # aten/src/ATen/cuda/CublasHandlePool.cpp (parseChosenWorkspaceSize): ":4096:2:16:8", 32 MiB on Hopper and Blackwell;
 # hipBLAS has 32 MiB, on gfx94x and gfx95x 128.
 _USUAL = (2 * 4096 + 8 * 16) * 1024

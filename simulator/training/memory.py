@@ -184,9 +184,6 @@ def _leave(question: StepQuestion, layout: Layout) -> bool:
     return layout.zero == 2 or (question.offload != "none" and layout.zero == 0)
 
 
-# -- what communicators hold -----------------------------------------------------------
-
-
 _Carried = set[tuple[Collective, float]]
 """Collectives with nccl-tests' sizes in bytes."""
 _NUMBER: _Carried = {("all-reduce", 8.0)}

@@ -60,9 +60,6 @@ def periods_s(tasks: Sequence[Activity], ends_s: Sequence[float], count: int) ->
     return found
 
 
-# -- two at once -----------------------------------------------------------------------
-
-
 _T = TypeVar("_T")
 
 

@@ -146,8 +146,6 @@ class _Pipeline:
             self._finish()
         return self.builder.build()
 
-    # -- passes --------------------------------------------------------------------
-
     def _run(self, stage: int, block: Sequence[Pass], after: list[int], ends: Mapping[int, Pass]) -> None:
         """Add the passes of *block* after *after*; *ends* are the last backward passes of the stage's chunks."""
         if not self.overlaps and stage in self.sent:
@@ -222,8 +220,6 @@ class _Pipeline:
             if not self.overlaps:
                 self.sent[stage] = number
         self.arrived[each.kind, target, each.micro_batch] = number
-
-    # -- the end -------------------------------------------------------------------
 
     def _finish(self) -> None:
         """Add the sums of gradients, the update after all of them (it needs their norm), and any all-gathers."""

@@ -35,8 +35,6 @@ class Placement:
         """Return the ranks of one pipeline stage, in ascending order."""
         return sorted(self.rank(tp=t, cp=c, dp=d, pp=stage) for t, c, d in self._others("tp", "cp", "dp"))
 
-    # -- groups --------------------------------------------------------------------
-
     def layer_groups(self, axis: Axis, stage: int | None = None) -> list[ConcurrentGroups]:
         """Return the groups along *axis* (``tp`` or ``cp``) of one stage or of all, which exchange at the same time."""
 
@@ -119,8 +117,6 @@ class Placement:
 
     def _once(self, key: Hashable, find: Callable[[], list[ConcurrentGroups]]) -> list[ConcurrentGroups]:
         return self.group.once((self.layout, key), find)
-
-    # -- bundles -------------------------------------------------------------------
 
     def _bundles(self, groups: Sequence[Sequence[int]]) -> list[ConcurrentGroups]:
         """Return *groups* in bundles that share machines; of bundles with equivalent placements, only the first."""

@@ -191,9 +191,6 @@ def _nearest(equal: dict[tuple[float, ...], list[int]]) -> list[list[tuple[float
     return [falling[start:end] for start, end in pairwise(cuts)]
 
 
-# -- what devices achieve alone --------------------------------------------------------
-
-
 _SAME = 1e-9  # relative: two micro-batches whose times differ only by rounding
 
 

@@ -100,9 +100,6 @@ def _most_held(layout: Layout, stage: int, count: int, saved: tuple[float, ...])
     return most
 
 
-# -- in one direction --------------------------------------------------------------------
-
-
 def _alternating(layout: Layout, stage: int, count: int) -> list[Pass]:
     """Return the passes of GPipe, of 1F1B with its virtual stages, and of ZB-H1."""
     if layout.vp > 1 and count % layout.pp:
@@ -137,9 +134,6 @@ def _filled(layout: Layout, stage: int, count: int) -> int:
     if count == layout.pp:
         return count * layout.vp
     return min(count * layout.vp, 2 * (layout.pp - stage - 1) + (layout.vp - 1) * layout.pp + more)
-
-
-# -- V ---------------------------------------------------------------------------------
 
 
 class _Writer:
@@ -232,9 +226,6 @@ def _repeated(is_half: bool, pp: int, count: int) -> tuple[tuple[Pass, ...], ...
                 alive[stage] -= 1
         done.update(ended)
     return tuple(map(tuple, found))
-
-
-# -- from both ends ----------------------------------------------------------------------
 
 
 def _dual(layout: Layout, stage: int, count: int) -> list[Pass]:

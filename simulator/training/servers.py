@@ -133,8 +133,6 @@ class _Writer:
         self.pushed: dict[tuple[int, int, int], list[int]] = {}  # team, step, key
         self.updated: dict[tuple[int, int, int], list[int]] = {}  # team (-1: all), step, key
 
-    # -- the stages ----------------------------------------------------------------
-
     def compute(self, number: int, step: int) -> None:
         team, state = self.teams[number], self.states[number]
         flows = self._to_gpus(number, self.input_bytes)
@@ -215,8 +213,6 @@ class _Writer:
             flows = self._to_gpus(number, key.size_bytes / len(self.teams[number].ranks))
             after = self._moved(ServerLabel(TO_GPUS, number, step, k), flows, after)
             state.here.append(self._inside(ServerLabel(SPREAD, number, step, k), after))
-
-    # -- their parts ---------------------------------------------------------------
 
     def named(self, about: ServerLabel) -> dict[str, Any]:
         cpu = self.machine.nodes[self.teams[about.team].cpus[0]].name

@@ -94,9 +94,6 @@ class Loss:
         return replace(key, shares_bytes=tuple(0.0 if j == self.server else more for j in range(left + 1)))
 
 
-# -- teams -----------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class NodeTeam:
     """Equal nodes, with the CPUs ``cpus``."""

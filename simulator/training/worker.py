@@ -111,9 +111,6 @@ class GroupExchange:
         return self.builder.add(op, self._made[op, size_bytes], stream=self._stream, after=after, about=about)
 
 
-# -- workers ---------------------------------------------------------------------------
-
-
 HOST = "host"  # the stream of a host, or the end of its name
 AUTOGRAD = "autograd"  # likewise, of the thread that issues the backward pass of a device for one process
 
