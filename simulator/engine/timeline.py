@@ -81,12 +81,6 @@ class LinkBytes(Sequence[float]):
             passed = number + 1
         yield from repeat(0.0, self._n - passed)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, LinkBytes) and (self._n, *self._carried) == (other._n, *other._carried)
-
-    def __hash__(self) -> int:
-        return hash((self._n, *(each.tobytes() for each in self._carried)))
-
 
 def _in_order(by_number: Mapping[int, float]) -> tuple[array[int], array[float]]:
     numbers = array("q", sorted([number for number, n_bytes in by_number.items() if n_bytes]))

@@ -16,6 +16,8 @@ from simulator.topology import Topology, Wire, each
 from simulator.topology.cluster import with_host_apart
 from simulator.units import format_bandwidth
 
+_Ways = list[tuple[Node, Node]]
+
 
 def machine_of(
     topology: Topology,
@@ -75,7 +77,7 @@ def passing(machine: Machine, slow_links: Sequence[SlowLink]) -> list[tuple[floa
     return sorted((at_s, name, factor) for (at_s, name), factor in {**ends, **begins}.items())
 
 
-def _joined(machine: Machine, slow_links: Sequence[SlowLink]) -> list[tuple[SlowLink, list[tuple[Node, Node]]]]:
+def _joined(machine: Machine, slow_links: Sequence[SlowLink]) -> list[tuple[SlowLink, _Ways]]:
     """Return each pair that *slow_links* join; raises InputError for unknown ones, or two factors at one time."""
     told: dict[frozenset[int], list[SlowLink]] = {}
     found = []
@@ -111,7 +113,7 @@ def _between(machine: Machine, first: Node, second: Node) -> list[Link]:
     return [link for link in machine.outgoing[near.index] if link.dst == far.index]
 
 
-def _left(machine: Machine, busy: Sequence[tuple[Neighbour, Sequence[tuple[Node, Node]]]]) -> tuple[float, ...]:
+def _left(machine: Machine, busy: Sequence[tuple[Neighbour, _Ways]]) -> tuple[float, ...]:
     """Return what the neighbours *busy* leave of the capacities of *machine*; raises InputError if one has no room."""
     router = Router(machine)
     left_Bps = list(machine.capacity_Bps)
@@ -131,9 +133,7 @@ def _left(machine: Machine, busy: Sequence[tuple[Neighbour, Sequence[tuple[Node,
 
 
 def _unlike(
-    topology: Topology,
-    slowed: Sequence[tuple[SlowLink, Sequence[tuple[Node, Node]]]],
-    busy: Sequence[tuple[Neighbour, Sequence[tuple[Node, Node]]]],
+    topology: Topology, slowed: Sequence[tuple[SlowLink, _Ways]], busy: Sequence[tuple[Neighbour, _Ways]]
 ) -> list[int]:
     """Return the hosts whose changes set them apart from their equals; all hosts of a run may be changed alike."""
     changes: dict[int, set[object]] = {}

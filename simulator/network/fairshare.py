@@ -6,18 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any
 
+Loads = Sequence[tuple[Any, float]]  # resources, each with its use per unit of a flow's rate
+_Capacities = Mapping[Any, float] | Sequence[float]
 _SLACK = 1 + 1e-12  # resources that fill up together are frozen together in spite of rounding
 
 
-def fair_rates(
-    loads: Sequence[Sequence[tuple[Any, float]]],
-    caps_Bps: Sequence[float],
-    capacity_Bps: Mapping[Any, float] | Sequence[float],
-) -> list[float]:
-    """Return the max-min fair rate of each flow, up to *caps_Bps*, in the unit of *capacity_Bps*; infinite if no limit.
-
-    *loads*: the resources of each flow as (resource, use per unit of rate).
-    """
+def fair_rates(loads: Sequence[Loads], caps_Bps: Sequence[float], capacity_Bps: _Capacities) -> list[float]:
+    """Return the max-min fair rate of each flow, up to *caps_Bps*, in the unit of *capacity_Bps*; perhaps infinite."""
     if len(loads) == 1:  # the common case: alone in its part of the network
         return [min([caps_Bps[0], *(capacity_Bps[resource] / w for resource, w in loads[0])])]
     filling = _Filling(loads, caps_Bps, capacity_Bps)
@@ -36,12 +31,7 @@ def fair_rates(
 class _Filling:
     """The state of progressive filling: flows that are still open, and what each resource has left for them."""
 
-    def __init__(
-        self,
-        loads: Sequence[Sequence[tuple[Any, float]]],
-        caps_Bps: Sequence[float],
-        capacity_Bps: Mapping[Any, float] | Sequence[float],
-    ) -> None:
+    def __init__(self, loads: Sequence[Loads], caps_Bps: Sequence[float], capacity_Bps: _Capacities) -> None:
         self._loads, self._caps_Bps = loads, caps_Bps
         self.rates = [float("inf")] * len(loads)
         self.open_flows = dict.fromkeys(range(len(loads)))

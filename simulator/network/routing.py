@@ -8,7 +8,7 @@ from functools import cache
 from simulator.errors import InputError, few
 from simulator.kept import Kept
 from simulator.network.machine import Link, Machine, Node
-from simulator.network.route import CLASSES, MovableRoute, Route, join, route_along, striped
+from simulator.network.route import CLASSES, MovableRoute, Route, Share, join, route_along, striped
 from simulator.records import replace
 from simulator.spelling import mention
 from simulator.sums import sums_by_key
@@ -17,6 +17,7 @@ from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS, NicPart
 _DEVICE_LINKS = GPU_LINKS | {"c2c"}
 _HOST_LINKS = frozenset(("pcie", "socket", "c2c", "storage"))
 _MAX_STRIPES = 64
+_Paths = list[list[Link]]
 
 
 class Router(Kept):
@@ -119,13 +120,7 @@ class Router(Kept):
         first = self._along(up, "host", self._memory([cpu], 2.0), worst)
         return join(self.machine, first, self._along(down, "host", (), worst), worst, transport)
 
-    def _along(
-        self,
-        paths: list[list[Link]],
-        transport: str,
-        extra: Collection[tuple[int, float]] = (),
-        path_class: str | None = None,
-    ) -> Route:
+    def _along(self, paths: _Paths, transport: str, extra: Collection[Share] = (), path_class: str = "") -> Route:
         """Return the route over all of *paths*, with the bytes shared as switches spread flows over equal paths."""
         found = path_class or self._class_of(paths[0])
         return striped(self.machine, [route_along(self.machine, path, found, transport, extra) for path in paths])
@@ -207,13 +202,13 @@ class Router(Kept):
         back = tuple((twin.index, share) for twin, share in twins)
         return replace(leg, src=leg.dst, dst=leg.src, links=back, loads=loads)
 
-    def _memory(self, cpus: Iterable[int], share: float) -> list[tuple[int, float]]:
+    def _memory(self, cpus: Iterable[int], share: float) -> list[Share]:
         return [(self.machine.memory_bus[c], share) for c in cpus if c in self.machine.memory_bus]
 
-    def _host_paths(self, src: int, dst: int) -> list[list[Link]]:
+    def _host_paths(self, src: int, dst: int) -> _Paths:
         return self._equal(self._shortest(src, dst, _HOST_LINKS, ("pcie-switch", "cpu")))
 
-    def _equal(self, paths: list[list[Link]]) -> list[list[Link]]:
+    def _equal(self, paths: _Paths) -> _Paths:
         """Return the shortest *paths* as wide and of the class of the first, which alone serves between sockets."""
         if len(paths) < 2:
             return paths
@@ -223,7 +218,7 @@ class Router(Kept):
         wide = [path for path in paths if min(link.bandwidth_Bps for link in path) >= widest]
         return [path for path in wide if self._class_of(path) == path_class]
 
-    def _network_paths(self, src: int, dst: int) -> list[list[Link]]:
+    def _network_paths(self, src: int, dst: int) -> _Paths:
         nodes, outgoing = self.machine.nodes, self.machine.outgoing
         near = [
             [link, self.machine.reverse(back)]  # a single switch between them: skip the search over its many ports
@@ -242,9 +237,7 @@ class Router(Kept):
             return "phb" if len(cpus) == 1 else "sys"
         return "pix" if len({n.index for n in nodes if n.kind == "pcie-switch"}) <= 1 else "pxb"
 
-    def _shortest(
-        self, src: int, dst: int, usable: Collection[str] | None, through: Collection[str] | None
-    ) -> list[list[Link]]:
+    def _shortest(self, src: int, dst: int, usable: Collection[str] | None, through: Collection[str] | None) -> _Paths:
         """Return up to 64 shortest paths by *usable* links *through* nodes, widest first, then by link numbers."""
         nodes, outgoing = self.machine.nodes, self.machine.outgoing
         depth = {src: 0}
@@ -266,7 +259,7 @@ class Router(Kept):
             frontier = following
         if dst not in depth:
             return []
-        paths: list[list[Link]] = [[]]
+        paths: _Paths = [[]]
         while paths[0] == [] or paths[0][0].src != src:
             heads = [(path, path[0].src if path else dst) for path in paths]
             paths = [[link, *path] for path, head in heads for link in parents[head]][:_MAX_STRIPES]

@@ -75,15 +75,7 @@ class Resolver:
         self.described = _described(source)
         self.known = sorted(self.described or ())
 
-    def fault(
-        self,
-        path: _Path,
-        told: str,
-        *,
-        key: bool = False,
-        near: _Near = None,
-        none: str = "",
-    ) -> None:
+    def fault(self, path: _Path, told: str, *, key: bool = False, near: _Near = None, none: str = "") -> None:
         """Record a fault; *near*: a name found and those allowed, the nearest of which are suggested, else *none*."""
         if len(self.faults) >= 2 * FAULTS_SHOWN:
             self.more += 1

@@ -186,6 +186,8 @@ def _leave(question: StepQuestion, layout: Layout) -> bool:
 
 _Carried = set[tuple[Collective, float]]
 """Collectives with nccl-tests' sizes in bytes."""
+_Exchanging = Iterator[tuple[Sequence[Communicator], _Carried, int]]
+"""The unlike groups of each kind, what they carry, and the number of ranks with which each rank has sends."""
 _NUMBER: _Carried = {("all-reduce", 8.0)}
 
 
@@ -212,10 +214,7 @@ def communication_bytes(placement: Placement, question: StepQuestion, network: N
     )
 
 
-def _communicators(
-    placement: Placement, question: StepQuestion, network: Network
-) -> Iterator[tuple[Sequence[Communicator], _Carried, int]]:
-    """Yield the unlike groups of each kind, what they carry, and the number of ranks with which each rank has sends."""
+def _communicators(placement: Placement, question: StepQuestion, network: Network) -> _Exchanging:
     layout, framework, carried = placement.layout, question.options.framework, dict[str, _Carried]()
     element = ELEMENT_BYTES[storage_of(question.options.precision)]
     for exchange in (each.operator for each in network.layers if isinstance(each.operator, Exchange)):
@@ -239,10 +238,8 @@ def _communicators(
         yield [placement.group.part(ranks)], _NUMBER, 0
 
 
-def _of_parameters(
-    placement: Placement, question: StepQuestion, network: Network
-) -> Iterator[tuple[Sequence[Communicator], _Carried, int]]:
-    """Yield the groups that exchange gradients and shards, as :func:`_communicators` does."""
+def _of_parameters(placement: Placement, question: StepQuestion, network: Network) -> _Exchanging:
+    """Yield the groups that exchange gradients and shards."""
     layout, mode = placement.layout, question.options.mode
     if question.strategy != "nccl" or (layout.zero < 3 and mode not in ("train", "backward")):
         return

@@ -55,7 +55,7 @@ def test_folded_equals_unfolded(data: st.DataObject) -> None:
     assert folded.end_s == pytest.approx(stepped.end_s, rel=1e-9, abs=1e-15)
     for a, b in zip(folded.spans, stepped.spans, strict=True):
         assert (a.start_s, a.end_s) == pytest.approx((b.start_s, b.end_s), rel=1e-9, abs=1e-15)
-    assert folded.link_bytes == stepped.link_bytes
+    assert list(folded.link_bytes) == list(stepped.link_bytes)
 
 
 @st.composite
@@ -126,11 +126,8 @@ def test_same_input_same_output(data: st.DataObject) -> None:
     machine = data.draw(machines())
     plan = data.draw(plans(machine))
     first, second = execute(machine, plan), execute(machine, plan)
-    assert (first.spans, first.link_bytes, first.simulation_events) == (
-        second.spans,
-        second.link_bytes,
-        second.simulation_events,
-    )
+    assert (first.spans, first.simulation_events) == (second.spans, second.simulation_events)
+    assert list(first.link_bytes) == list(second.link_bytes)
 
 
 @given(st.data())
