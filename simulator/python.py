@@ -161,7 +161,7 @@ def _answers(options: Mapping[str, object], computed: _Computed, *, one: bool) -
         _warn(notes)
         check_read(written)
         if one and written.strategy is None and written.kind == "exchange":
-            written = replace(written, strategy="nccl")
+            written = written.but(strategy="nccl")
         _warn(software_notes(written.nccl))
         session = Session()
         if source is not None:

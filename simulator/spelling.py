@@ -6,39 +6,14 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
+from simulator.package_data import own_data
+
 Door = Literal["field", "python", "command", "value"]
 """Who reads a message: one who made the question, or asks in Python or by a command; or where values stand alone."""
-_OPTIONS: Mapping[str, str] = {  # options whose name is not that of their field
-    "accumulation": "accumulate",
-    "bucket_bytes": "overlap",
-    "bucket_views": "gradient_as_bucket_view",
-    "captured": "cuda_graph",
-    "checkpoints": "mtbf",
-    "divided": "divide",
-    "epoch_samples": "epoch",
-    "every_steps": "checkpoint_every",
-    "asynchronous": "async_checkpoints",
-    "gathers_in_fp32": "gather_fp32",
-    "gpu_clock_Hz": "gpu_clock",
-    "gpu_mtbf_s": "gpu_mtbf",
-    "storage_Bps": "storage",
-    "warmup_s": "warmup_time",
-    "helpers": "divide",
-    "layout": "parallel",
-    "lost": "lose",
-    "mtbf_s": "mtbf",
-    "neighbours": "neighbour",
-    "prefetches": "prefetch",
-    "remainder": "global_batch",
-    "round_robin": "round_robin_gradients",
-    "reduction": "redop",
-    "restart_s": "restart_time",
-    "slow_links": "slow_link",
-    "stragglers": "straggler",
-    "sums_in_fp32": "reduce_fp32",
-    "write_s": "checkpoint_time",
-}
-_WORDS: Mapping[str, str] = {"sizes": "set", "compiled": "compile"}  # options that are keywords or names in Python
+_OPTIONS: Mapping[str, str] = own_data("simulator", "spelling.json")["options"]
+"""Options whose name is not that of their field, by field."""
+_WORDS: Mapping[str, str] = own_data("simulator", "spelling.json")["words"]
+"""Options that are keywords or names in Python, by what they are called there."""
 _NUMBER = r"-?\d[\w.+-]*"
 # Control characters, which errors escape in everything that a user wrote.
 _MARK = re.compile("\x0e([^\x1f]*)\x1f([^\x0f]*)\x0f")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import fields
 from typing import Any
 
 from simulator.api import Session
 from simulator.api.session import Question
-from simulator.cli.written import CommandOptions, option_spelt
+from simulator.cli.written import DEFAULTS, option_spelt
 from simulator.errors import InputError
 from simulator.questions.collective import DTYPES, OF_NCCL, CollectiveQuestion
 from simulator.questions.layout import REPLICAS
@@ -34,15 +33,15 @@ def command_of(question: Question) -> list[str]:
     where = question.where
     said |= {"topology": where.topology, "nodes": where.nodes, "fabric": where.fabric}
     words: list[str] = []
-    for field in fields(CommandOptions):
-        value = said.get(field.name)
-        if value is None or value == field.default:
+    for name, usual in DEFAULTS.items():
+        value = said.get(name)
+        if value is None or value == usual:
             continue
         if isinstance(value, bool):
-            words.append(option_spelt(field.name))
+            words.append(option_spelt(name))
         else:
             for each in value if isinstance(value, tuple) else (value,):
-                words += [option_spelt(field.name), str(each)]
+                words += [option_spelt(name), str(each)]
     return words
 
 

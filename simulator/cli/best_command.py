@@ -76,7 +76,7 @@ def answer_best(written: CommandOptions, wanted: Mapping[str, Any]) -> Answers:
     if written.gradient_as_bucket_view and divides:
         said = mention("layout", one_line(wanted["parallel"], 60))
         raise refused("bucket_views", f"is for replicas, and {said} has none")
-    session, questions = ask_steps(replace(written, global_batch=None, batch="1", parallel=sharded))
+    session, questions = ask_steps(written.but(global_batch=None, batch="1", parallel=sharded))
     question = replace(questions[0], layout=REPLICAS)
     if len(questions) > 1:
         raise refused("topology", "best searches one machine; name one")

@@ -10,7 +10,7 @@ from simulator.api.variants import OF_NCCL, choices, passed_over
 from simulator.cli.options import parse_choice, refuse
 from simulator.cli.output import Answers
 from simulator.cli.step_questions import ask_steps
-from simulator.cli.written import OPTIONS, CommandOptions, shell_command
+from simulator.cli.written import DEFAULTS, CommandOptions, shell_command
 from simulator.errors import InputError, counted, few, one_line, refused
 from simulator.launch.emit.emitted import EMITTERS, Emitter, emitted
 from simulator.launch.emit.parts import Emission, Ranks
@@ -65,7 +65,7 @@ def with_launch(written: CommandOptions) -> tuple[CommandOptions, Sequence[str]]
                 changes[name] = (said,)
             elif len(ours) > 1 or parse_layout(ours[0]) != parse_layout(str(said)):
                 differs(name, " ".join(ours), one_line(said, 60))
-        elif ours == OPTIONS[name].default:
+        elif ours == DEFAULTS[name]:
             changes[name] = said
         elif ours != said:
             differs(name, ours, batch if name == "global_batch" else one_line(said, 60))
@@ -77,7 +77,7 @@ def with_launch(written: CommandOptions) -> tuple[CommandOptions, Sequence[str]]
             differs("sizes", f"{name}={own_sizes[name]}", one_line(f"{name}={size}", 60))
     refuse_all(faults)
     new = tuple(f"{name}={size}" for name, size in launch.sizes.items() if name not in own_sizes)
-    asked = replace(written, **changes, sizes=(*new, *written.sizes), launch=None)  # type: ignore[arg-type]
+    asked = written.but(**changes, sizes=(*new, *written.sizes), launch=None)
     return asked, [*launch.notes, *_settings_notes(asked, launch), *_length_notes(written, launch)]
 
 
@@ -192,7 +192,7 @@ def answer_emit(written: CommandOptions) -> Answers:
     framework = parse_choice("emit", written.emit or "", EMITTERS)
     files = {name: getattr(written, name[2:]) is not None for name in ("--report", "--trace", "--plot", "--chakra")}
     refuse(files, "shows an answer, and --emit prints a launch line; leave one of the two out")
-    session, questions = ask_steps(replace(written, emit=None))
+    session, questions = ask_steps(written.but(emit=None))
     if len(questions) > 1:
         raise refused("emit", "is of one machine, layout, strategy and overlap; name one of each", framework)
     found = emitted_on(session, questions[0], framework)
@@ -253,8 +253,7 @@ def row_command(written: CommandOptions, way: Candidate) -> str:
     """Return the command that simulates *way*, found by the search of *written*."""
     views = written.gradient_as_bucket_view and way.layout.has_replicas
     return shell_command(
-        replace(
-            written,
+        written.but(
             parallel=(way.layout.words,),
             micro_batch=str(way.micro_batch),
             gradient_as_bucket_view=views,

@@ -144,7 +144,7 @@ def _next(run: Run) -> str:
 
 
 def _step_of(written: CommandOptions) -> CommandOptions:
-    return replace(written, mtbf=None, checkpoint_every=None, checkpoint_time=None, restart_time=None)
+    return written.but(mtbf=None, checkpoint_every=None, checkpoint_time=None, restart_time=None)
 
 
 def _days(seconds: float) -> str:

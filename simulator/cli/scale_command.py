@@ -18,7 +18,6 @@ from simulator.collectives.communicator import Unsuitable
 from simulator.console import later
 from simulator.console.style import Progress, Style
 from simulator.errors import InputError, counted, one_line
-from simulator.records import replace
 from simulator.results.columns import duration_column, percent, rate_words
 from simulator.results.comparison import ratio_of
 from simulator.results.confidence import BAND_HEAD
@@ -56,7 +55,7 @@ def answer_scale(written: CommandOptions, name: str, counts: Sequence[int]) -> A
     results = {}
     with Progress(len(counts), "simulating", quiet=written.quiet) as progress:
         of_counts: dict[int, Any] = {n: {name: str(n)} for n in counts}
-        asked = ask_points({f"--{name} {n}": replace(written, **said) for n, said in of_counts.items()})
+        asked = ask_points({f"--{name} {n}": written.but(**said) for n, said in of_counts.items()})
         for point, (session, question) in asked.items():
             try:
                 results[point] = session.step(question)
@@ -109,7 +108,7 @@ def _next(curve: Curve, written: CommandOptions, name: str, style: Style) -> lis
     result = next(result for result in results if result.device_count == knee.after)
     count = str(knee.after if name == "gpus" else result.question.where.nodes)
     of: dict[str, Any] = {name: count}
-    asked = shell_command(replace(written, quiet=False, what_if=True, **of))
+    asked = shell_command(written.but(quiet=False, what_if=True, **of))
     return next_lines("which links or options would help there", style, asked)
 
 

@@ -23,7 +23,6 @@ from simulator.console import later
 from simulator.console.style import Progress, Style
 from simulator.effects import data_file
 from simulator.errors import Fault, InputError, SimulationError, one_line
-from simulator.records import replace
 from simulator.results import SCHEMA_VERSION
 from simulator.scenarios.answers import ScenarioAnswer, answers_document, answers_of
 from simulator.scenarios.file import Scenario, ScenarioRun, builtin_scenarios, find_scenario, in_order, needed_files
@@ -77,7 +76,7 @@ def ask_scenario(**given: Any) -> Asked:
         )
 
     again = shlex.join(["simulate", "scenario", name])
-    return Asked(replace(shown, plot=None if drawn else plot, report=given["report"]), compared, command=again)
+    return Asked(shown.but(plot=None if drawn else plot, report=given["report"]), compared, command=again)
 
 
 def _check(answers: Sequence[ScenarioAnswer]) -> None:

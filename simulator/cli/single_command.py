@@ -42,7 +42,7 @@ def answer_singles(written: CommandOptions, session: Session) -> Answers:
             progress.advance("" if size is None else format_size(size))
 
     def times_s(written: CommandOptions) -> Iterator[float]:
-        session, by_size = _asked(replace(written, quiet=True), Session())
+        session, by_size = _asked(written.but(quiet=True), Session())
         return (session.time_s(question) for _, questions in by_size for question in questions)
 
     every = [question for _, questions in by_size for question in questions]
@@ -185,7 +185,7 @@ def unread_options(
             continue
         with suppress(InputError):  # there is no answer without the option
             together = (name, "fabric") if name == "nodes" else (name,)  # a network needs several machines
-            without: CommandOptions = replace(written, **dict.fromkeys(together))  # type: ignore[arg-type]  # all may be None
+            without = written.but(**dict.fromkeys(together))
             if all(a == b for a, b in zip(times_s, ask(without), strict=True)):
                 remarks.append(f"{mention(name, one_line(value, 60))}: changes nothing of this answer")
     return remarks

@@ -122,12 +122,12 @@ def _next(found: Sequence[TrainingResult], written: CommandOptions, style: Style
     lacking = next((result for result in found if not result.fits and result.remedies), None)
     first = lacking or found[0]
     machines = {result.machine for result in found}
-    alone = replace(written, topology=first.question.where.topology, quiet=False)
+    alone = written.but(topology=first.question.where.topology, quiet=False)
     if lacking is None and not first.fits:
-        way = replace(alone, parallel=(first.question.layout.words,)) if written.parallel else alone
+        way = alone.but(parallel=(first.question.layout.words,)) if written.parallel else alone
         return next_lines("what would make it fit", style, shell_command(way))
     if lacking is not None:
-        alone = replace(alone, parallel=(lacking.question.layout.words,)) if written.parallel else alone
+        alone = alone.but(parallel=(lacking.question.layout.words,)) if written.parallel else alone
         fitting = [each.change for each in lacking.remedies if each.change.startswith("--")]
         where = changed_command(alone, fitting[0]) if fitting else ""
         words = f"make it fit on {lacking.machine}" if fitting else f"it takes {lacking.remedies[0].change}"
@@ -140,11 +140,11 @@ def _next(found: Sequence[TrainingResult], written: CommandOptions, style: Style
     if written.what_if:
         return []
     if len(machines) == 1 and written.parallel:
-        alone = replace(alone, parallel=(first.question.layout.words,))
+        alone = alone.but(parallel=(first.question.layout.words,))
     use, what = f"use {name_among(first, found)}; ", "it"
     if len(machines) > 1:  # one owns what is slower
-        alone, use, what = replace(alone, topology=found[-1].question.where.topology), "", found[-1].machine
-    command = shell_command(replace(alone, what_if=True))
+        alone, use, what = alone.but(topology=found[-1].question.where.topology), "", found[-1].machine
+    command = shell_command(alone.but(what_if=True))
     return next_lines(f"{use}which links or options would make {what} faster", style, command)
 
 

@@ -22,7 +22,7 @@ from simulator.cli.options import (
     read_all,
     refuse,
 )
-from simulator.cli.written import OPTIONS, OVERLAP, CommandOptions
+from simulator.cli.written import DEFAULTS, CommandOptions
 from simulator.devices.gpu import Gpu
 from simulator.errors import Fault, InputError, nearest, one_line, refused
 from simulator.network.machine import Machine
@@ -205,7 +205,7 @@ def _in_vain(written: CommandOptions, questions: Sequence[StepQuestion]) -> Iter
     for name in (*EXCHANGING, "nccl"):
         value = getattr(written, option_of(name))
         field = "strategy" if name == "nccl" else name
-        if value not in (OPTIONS[option_of(name)].default, ("dp",)) and all(field in each for each in unread):
+        if value not in (DEFAULTS[option_of(name)], ("dp",)) and all(field in each for each in unread):
             yield f"{mention(name, *([False] if value is False else []))}: {unread[0][field]}"
 
 
@@ -293,7 +293,8 @@ def _overlap(text: str) -> float:
         return 0.0
     name, _, size = text.partition(":")
     if name != "bucket":
-        raise refused("bucket_bytes", f"no such choice; {nearest(name, ('none', OVERLAP))}", one_line(text, 40))
+        hint = nearest(name, ("none", DEFAULTS["overlap"]))
+        raise refused("bucket_bytes", f"no such choice; {hint}", one_line(text, 40))
     return quantity_of("bucket_bytes", size, "size", text, positive=True) if size else BUCKET_BYTES
 
 

@@ -19,11 +19,10 @@ from simulator.cli.processes import fingerprint, kept_in, process_count, runner_
 from simulator.cli.step_command import check_fits
 from simulator.cli.step_text import MARK, mark_lines
 from simulator.cli.table import Column, next_lines, table_lines
-from simulator.cli.written import OPTIONS, CommandOptions, check_read, shell_command, written_of
+from simulator.cli.written import DEFAULTS, OPTIONS, CommandOptions, check_read, shell_command, written_of
 from simulator.console.files import OutputFile
 from simulator.console.style import Progress, Style
 from simulator.errors import Fault, InputError, TopocastError, few, nearest, one_line
-from simulator.records import replace
 from simulator.results import SCHEMA_VERSION, taken
 from simulator.results.columns import percent, rate_words
 from simulator.results.comparison import Ratio, ratio_of, times_words
@@ -116,7 +115,7 @@ def _varied(written: CommandOptions, over: Sequence[str]) -> dict[str, list[str]
         word = word_of(name)
         if name in varied:
             raise InputError(f"--over {word[2:]}: is there twice; name all its values in one, for example batch=1,2,4")
-        if getattr(written, name) != OPTIONS[name].default:
+        if getattr(written, name) != DEFAULTS[name]:
             raise InputError(f"{word}: --over {word[2:]} says its values, too; leave one of the two out")
         varied[name] = values
     return varied
@@ -147,14 +146,14 @@ def points(written: CommandOptions, varied: Mapping[str, Sequence[object]]) -> l
     found = []
     for values in islice(product(*varied.values()), MOST_POINTS + 1):
         given: dict[str, Any] = {name: _as_given(name, value) for name, value in zip(varied, values, strict=True)}
-        found.append(replace(written, quiet=True, json=False, **given))
+        found.append(written.but(quiet=True, json=False, **given))
     if len(found) > MOST_POINTS:
         raise InputError(f"--over: more than {MOST_POINTS:,} combinations")
     return found
 
 
 def _as_given(name: str, value: object) -> object:
-    default = OPTIONS[name].default
+    default = DEFAULTS[name]
     if isinstance(default, bool):
         switches = {"yes": True, "true": True, "no": False, "false": False}
         found = value if isinstance(value, bool) else switches.get(str(value).lower())
@@ -201,7 +200,7 @@ def _row(point: CommandOptions, door: Door) -> Row:
     try:
         check_read(point)
         if point.strategy is None and point.kind == "exchange":
-            point = replace(point, strategy="nccl")
+            point = point.but(strategy="nccl")
         best = answers(point, _session()).results[0]
     except TopocastError as error:
         said = error.spelt(door) if isinstance(error, InputError) else spelt(str(error), door)

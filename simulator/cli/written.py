@@ -6,6 +6,7 @@ import inspect
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
+from types import SimpleNamespace
 from typing import Annotated, Any, get_type_hints
 
 import typer
@@ -13,7 +14,7 @@ import typer
 from simulator import spelling
 from simulator.errors import Fault, InputError, one_line
 from simulator.package_data import own_data
-from simulator.records import dataclass, fields, replace
+from simulator.records import dataclass, replace
 from simulator.spelling import mention, word_of
 
 _NAMED, _REST = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD
@@ -132,112 +133,33 @@ def _parameter(name: str, said: Option) -> inspect.Parameter:
 
 
 _EXCHANGE, _STEP, _SINGLE, _PROGRAM = "exchange", "step", "single", "program"
+OPTIONS: Mapping[str, Option] = {
+    name: declared_option({"read_by": group.get("read_by", ()), **told}, group=title)
+    for title, group in DECLARED["groups"].items()
+    for name, told in group["options"].items()
+}
+DEFAULTS: Mapping[str, Any] = {
+    name: each.default for name, each in OPTIONS.items() if name not in ("completion", "debug", "version")
+}
+"""What holds of each option on the question and its output where nothing is said."""
 
 
-OVERLAP = "bucket:25MiB"
+class CommandOptions(SimpleNamespace):
+    """All options on the question and its output, as text, switches, or several texts; raises TypeError for others."""
 
+    def __init__(self, **said: Any) -> None:
+        if unknown := said.keys() - DEFAULTS.keys():
+            raise TypeError(f"no such options: {', '.join(sorted(unknown))}")
+        super().__init__(**{**DEFAULTS, **said})
 
-@dataclass(frozen=True, kw_only=True)
-class CommandOptions:
-    """All options on the question and its output, as text, with their defaults."""
-
-    # -- the machine, and what is unusual about it
-    topology: str | None = None
-    nodes: str | None = None
-    fabric: str | None = None
-    gpus: str | None = None
-    device: str | None = None
-    threads: str | None = None
-    slow_link: str | None = None
-    neighbour: str | None = None
-    straggler: str | None = None
-    # -- what is asked, and by which strategy
-    workload: str | None = None
-    strategy: str | None = None
-    nccl: str | None = None
-    algorithm: str | None = None
-    protocol: str | None = None
-    nvls: bool = True
-    # -- an exchange alone
-    collective: str = "all-reduce"
-    root: str = "0"
-    pairs: str | None = None
-    group_size: str | None = None
-    gpus_per_process: str = "1"
-    dtype: str = "fp32"
-    redop: str = "sum"
-    fold: bool = True
-    # -- a step of a network
-    batch: str | None = None
-    global_batch: str | None = None
-    micro_batch: str | None = None
-    micro_batches: str = "1"
-    mode: str = "train"
-    precision: str | None = None
-    optimizer: str | None = None
-    seq_len: str | None = None
-    image: str | None = None
-    sizes: tuple[str, ...] = ()
-    compiled: bool = False
-    cuda_graph: bool = False
-    cuda_graph_blocks: bool = False
-    launch_blocking: bool = False
-    expandable_segments: bool = False
-    accumulate: str | None = None
-    recompute: bool = False
-    recompute_attention: bool = False
-    recompute_operators: bool = False
-    recompute_parts: str | None = None
-    recompute_blocks: str | None = None
-    channels_last: bool = False
-    fused_optimizer: bool = False
-    framework: str = "pytorch"
-    cpu_library: str = "onednn"
-    libraries: str | None = None
-    gpu_clock: str | None = None
-    calibration: str | None = None
-    input: str | None = None
-    offload: str = "none"
-    offload_to: str = "host"
-    round_robin_gradients: bool = False
-    epoch: str | None = None
-    programs: str = "1"
-    what_if: bool = False
-    trust_code: bool = False
-    # -- how devices divide a step
-    parallel: tuple[str, ...] = ()
-    overlap: str = OVERLAP
-    reduce_fp32: bool = False
-    gather_fp32: bool = False
-    gradient_as_bucket_view: bool = False
-    prefetch: bool = True
-    contention: bool = True
-    divide: str = "even"
-    servers: str | None = None
-    staleness: str = "0"
-    lose: str | None = None
-    # -- a run that fails now and then
-    mtbf: str | None = None
-    checkpoint_every: str | None = None
-    checkpoint_time: str | None = None
-    restart_time: str | None = None
-    # -- the launch line of another program
-    launch: str | None = None
-    show_options: bool = False
-    emit: str | None = None
-    # -- what is shown, and where
-    json: bool = False
-    trace: str | None = None
-    chakra: str | None = None
-    plot: str | None = None
-    report: str | None = None
-    quiet: bool = False
-    verbose: bool = False
+    def but(self, **said: Any) -> CommandOptions:
+        """Return these options with what is *said* in place of their own."""
+        return CommandOptions(**{**vars(self), **said})
 
     @property
     def what(self) -> str:
         """The workload; where none is named, the default."""
-        return "resnet50" if self.workload is None else self.workload
+        return "resnet50" if self.workload is None else str(self.workload)
 
     @property
     def kind(self) -> str:
@@ -257,12 +179,6 @@ class CommandOptions:
         return _STEP if self.batch is not None or self.global_batch is not None else _EXCHANGE
 
 
-_USUAL = {field.name: {"default": field.default} for field in fields(CommandOptions)}
-OPTIONS: Mapping[str, Option] = {
-    name: declared_option({"read_by": group.get("read_by", ()), **told}, group=title, **_USUAL.get(name, {}))
-    for title, group in DECLARED["groups"].items()
-    for name, told in group["options"].items()
-}
 GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     title: (group["example"], (*group["options"], *(["help"] if title == "Output" else [])))
     for title, group in DECLARED["groups"].items()
@@ -308,7 +224,7 @@ def _given(name: str) -> str:
 
 def check_read(written: CommandOptions) -> None:
     """Raise InputError for options that were given but that nothing would read."""
-    said = [field.name for field in fields(CommandOptions) if getattr(written, field.name) != field.default]
+    said = [name for name, usual in DEFAULTS.items() if getattr(written, name) != usual]
     faults = []
     for name in said:
         readers, other, why = OPTIONS[name].read_by, OPTIONS[name].says_too, ""
@@ -327,18 +243,17 @@ def check_read(written: CommandOptions) -> None:
 def changed_command(written: CommandOptions, change: str) -> str:
     """Return the shell command of *written* with the options in *change* in place of its own."""
     words = change.split()
-    kept: dict[str, Any] = {f.name: f.default for f in fields(CommandOptions) if option_spelt(f.name) in words}
+    kept = {name: usual for name, usual in DEFAULTS.items() if option_spelt(name) in words}
     names = {word.partition("=")[0] for word in words}
     kept["sizes"] = tuple(each for each in written.sizes if each.partition("=")[0] not in names)
-    return f"{shell_command(replace(written, **kept))} {change}"
+    return f"{shell_command(written.but(**kept))} {change}"
 
 
 def shell_command(written: CommandOptions, command: Sequence[str] = (), **more: Any) -> str:
     """Return the shell command that gives the options in *written*, and *more* of the *command*'s own."""
     words = ["simulate", *command]
-    plain = {field.name: field.default for field in fields(CommandOptions)}
-    for name, value in [*((name, getattr(written, name)) for name in plain), *more.items()]:
-        if value in (plain.get(name), None) or name in ("launch", "show_options", "report", "quiet"):
+    for name, value in (*vars(written).items(), *more.items()):
+        if value in (DEFAULTS.get(name), None) or name in ("launch", "show_options", "report", "quiet"):
             continue
         word = f"--{name.replace('_', '-')}" if name in more else option_spelt(name)
         if isinstance(value, bool):

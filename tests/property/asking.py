@@ -6,7 +6,7 @@ import contextlib
 import io
 import json
 import warnings
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from simulator.cli import run
 from simulator.cli.exchange_command import exchange_questions
 from simulator.cli.single_command import answer_singles
 from simulator.cli.step_questions import ask_steps
-from simulator.cli.written import CommandOptions, check_read
+from simulator.cli.written import DEFAULTS, check_read
 from simulator.collectives.communicator import Unsuitable
 from simulator.console.run import error_lines
 from simulator.errors import InputError, TopocastError
@@ -54,7 +54,7 @@ class Asker:
         if written.kind == "step":
             session, found = ask_steps(written, self.session)
             return session, found[0]
-        questions, _ = exchange_questions(replace(written, strategy=written.strategy or "nccl"), self.session)
+        questions, _ = exchange_questions(written.but(strategy=written.strategy or "nccl"), self.session)
         payload = parse_workload(written.workload).in_type(questions[0].dtype)
         return self.session, replace(questions[0], size_bytes=payload.sizes[0])
 
@@ -99,11 +99,7 @@ class Asker:
     def in_python(self, asked: Question) -> Any:
         """Return Python's result, or the lines in which it refuses."""
         written = asked.written(self.folder)
-        given = {
-            field.name: getattr(written, field.name)
-            for field in fields(CommandOptions)
-            if field.name != "quiet" and getattr(written, field.name) != field.default
-        }
+        given = {name: value for name, value in vars(written).items() if name != "quiet" and value != DEFAULTS[name]}
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")

@@ -6,7 +6,6 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import yaml
 
 from simulator.cli.app import app as simulate
 from simulator.cli.output import Asked
-from simulator.cli.written import CommandOptions
+from simulator.cli.written import DEFAULTS, CommandOptions
 from simulator.errors import InputError
 from simulator.questions.words import KINDS
 from tests.unit.test_docs import DOCUMENTS, tables
@@ -80,7 +79,6 @@ def written(command: str) -> CommandOptions | None:
 @pytest.mark.slow
 def test_every_step_and_exchange_has_a_twin_or_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     offered = options_of_run()
-    defaults = CommandOptions()
     found: Counter[str] = Counter()
     for where, command in lines():
         if where.endswith(".md"):  # with the document's own files
@@ -103,7 +101,7 @@ def test_every_step_and_exchange_has_a_twin_or_a_reason(monkeypatch: pytest.Monk
             found["what --only or another command measures"] += 1
             continue
         check_twin(asked)
-        given = [f.name for f in fields(CommandOptions) if getattr(asked, f.name) != getattr(defaults, f.name)]
+        given = [name for name, value in vars(asked).items() if value != DEFAULTS[name]]
         apart = [name for name in given if name not in offered]
         assert all(NOT_MEASURED.get(name) for name in apart), (where, command)
         if not RUN_ALIKE.issuperset(apart):

@@ -252,7 +252,7 @@ def test_the_row_asks_what_simulate_was_asked(words: Any, gpus: str | None, tmp_
     ],
 )
 def test_what_torch_alone_does_not_do_is_refused_in_a_line(words: Any, said: str) -> None:
-    written = replace(CommandOptions(topology="dgx-h100", workload="gpt2", seq_len="16", batch="2", gpus="4"), **words)
+    written = CommandOptions(topology="dgx-h100", workload="gpt2", seq_len="16", batch="2", gpus="4").but(**words)
     with pytest.raises(InputError, match=said) as caught:
         asked_steps(written, 4)
     assert "\n" not in caught.value.spelt("command")

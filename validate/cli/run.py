@@ -4,15 +4,13 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from simulator.api import load_machine
-from simulator.cli.written import CommandOptions, option_spelt
+from simulator.cli.written import DEFAULTS, CommandOptions, option_spelt
 from simulator.console.files import OutputFile
 from simulator.errors import InputError, MissingDependency, TopocastError, nearest, one_line
-from simulator.records import replace
 from simulator.topology.catalogue import find_topology
 from simulator.topology.load import load_topology
 from simulator.user_files import open_user_file, read_user_file
@@ -83,13 +81,13 @@ def run_command(given: Given) -> int:
 
 def _written(given: Mapping[str, Any]) -> CommandOptions | None:
     """Return the step or exchange asked, None without ``--workload``; raises InputError for options of it alone."""
-    own = {field.name: given[field.name] for field in fields(CommandOptions) if field.name in given}
+    own = {name: given[name] for name in DEFAULTS if name in given}
     own |= {name: tuple(own[name] or ()) for name in ("sizes", "parallel")}
     if given["workload"] is not None:
         return CommandOptions(**own)
-    for field in fields(CommandOptions):
-        if field.name not in ("topology", "quiet") and own.get(field.name) not in (None, field.default):
-            raise InputError(f"{option_spelt(field.name)}: applies to your own step; name its network with --workload")
+    for name, usual in DEFAULTS.items():
+        if name not in ("topology", "quiet") and own.get(name) not in (None, usual):
+            raise InputError(f"{option_spelt(name)}: applies to your own step; name its network with --workload")
     return None
 
 
@@ -150,7 +148,7 @@ def _ask(written: CommandOptions, device: str, *, prepare: bool) -> list[asking.
 
     gpus = 1 if device.startswith("cuda:") else torch.cuda.device_count()
     if device.startswith("cuda:") and written.gpus is None:
-        written = replace(written, gpus="1" if load_machine(written.topology).gpus else None)
+        written = written.but(gpus="1" if load_machine(written.topology).gpus else None)
     return asking.asked_steps(written, max(1, 0 if device == "cpu" else gpus))
 
 
