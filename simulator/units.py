@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from typing import Annotated, Any, NamedTuple, TypeAlias
@@ -11,66 +11,29 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 from pydantic_core.core_schema import CoreSchema, float_schema, no_info_before_validator_function
 
 from simulator.errors import nearest, one_line
-
-_SI = {"": 0, "k": 3, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15}
-_INCH_M = Decimal("0.0254")
-_BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4}
-
-
-def _bytes_table(suffix: str) -> dict[str, Decimal]:
-    table = {f"{p}B{suffix}": Decimal(10) ** e for p, e in _SI.items()}
-    table |= {f"{p}B{suffix}": Decimal(1024) ** e for p, e in _BINARY.items()}
-    table |= {f"{p}bit{suffix}": Decimal(10) ** e / 8 for p, e in _SI.items()}
-    table |= {f"{p}bit{suffix}": Decimal(1024) ** e / 8 for p, e in _BINARY.items()}
-    return table
+from simulator.package_data import own_data
 
 
 class _Dimension(NamedTuple):
     """Units in SI units, an example, and the least and most allowed value, far beyond real hardware."""
 
-    units: dict[str, Decimal]
+    units: Mapping[str, Decimal]
     example: str
     least: str
     most: str
 
 
-_SECONDS = {"s": "1", "ms": "1e-3", "us": "1e-6", "µs": "1e-6", "ns": "1e-9", "ps": "1e-12", "min": "60", "h": "3600"}
-_METRES = {"mm": Decimal("1e-3"), "cm": Decimal("1e-2"), "m": Decimal(1), "in": _INCH_M}
-_FLOPS = {f"{p}FLOP/s": Decimal(10) ** e for p, e in _SI.items() if p != "k"}
-_HERTZ = {f"{p}Hz": Decimal(10) ** e for p, e in _SI.items() if p != "K"}
-_WATTS = {"W": Decimal(1), "kW": Decimal(1000), "MW": Decimal(10) ** 6}
-_PER_AREA = {f"{p}bit/in2": Decimal(10) ** e / _INCH_M**2 for p, e in (("M", 6), ("G", 9), ("T", 12))}
-_RATES = {f"{p}{u}/s": Decimal(10) ** e for p, e in _SI.items() for u in ("IOP", "T")}
+_TOLD = own_data("simulator", "units.json")
 _DIMENSIONS = {
-    "bandwidth": _Dimension(_bytes_table("/s"), "16 GB/s", "1 bit/s", "1000 PB/s"),
-    "size": _Dimension(_bytes_table(""), "160 MB", "0 B", "1000 PB"),
-    "time": _Dimension({unit: Decimal(scale) for unit, scale in _SECONDS.items()}, "5 us", "0 s", "1e9 s"),
-    "flop rate": _Dimension(_FLOPS, "15.7 TFLOP/s", "1 FLOP/s", "1e6 PFLOP/s"),
-    "frequency": _Dimension(_HERTZ, "1.53 GHz", "1 Hz", "1 PHz"),
-    "power": _Dimension(_WATTS, "300 W", "1e-3 W", "1000 MW"),
-    "length": _Dimension(_METRES, "65 mm", "1e-3 mm", "1e9 m"),
-    "density": _Dimension(_PER_AREA, "1 Tbit/in2", "1 Mbit/in2", "1e6 Tbit/in2"),
-    "rate": _Dimension(_RATES, "100 kIOP/s", "1e-3 IOP/s", "1 PIOP/s"),
+    name: _Dimension(**{**said, "units": {unit: Decimal(scale) for unit, scale in said["units"].items()}})
+    for name, said in _TOLD["dimensions"].items()
 }
 _UNITS = {name: dimension.units for name, dimension in _DIMENSIONS.items()}
 # Other spellings of units of bytes and bits, and words for other units.
 _BITS = re.compile(
     r"(?P<prefix>[kKMGTPmgtp]?i?)(?P<of>[bB]|[bB]its?|[bB]ytes?)(?P<per>ps|p/s|/s|/sec|/second|/S|PS)?", re.ASCII
 )
-_WORDS = {
-    "s": "sec secs second seconds",
-    "ms": "msec msecs millisecond milliseconds",
-    "us": "usec usecs microsecond microseconds",
-    "ns": "nsec nsecs nanosecond nanoseconds",
-    "min": "mins minute minutes m",
-    "h": "hr hrs hour hours",
-    "W": "watt watts",
-    "kW": "kilowatt kilowatts",
-    "in": "inch inches",
-    "IOP/s": "iops",
-    "kIOP/s": "kiops",
-    "MIOP/s": "miops",
-}
+_WORDS: Mapping[str, str] = _TOLD["words"]
 _LONGEST = 80  # characters; guards the pattern against very long text
 _NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?"
 _PATTERN = re.compile(rf"\s*({_NUMBER})\s*(\S.*?)?\s*", re.ASCII | re.DOTALL)

@@ -10,7 +10,7 @@ from simulator.devices.calibration_file import Certificate, load_calibration, re
 from simulator.devices.dispatch import HOST_TIMES, DispatchCosts
 from simulator.devices.neighbours import kernel_axes, left_out_errors, places_of, sizes_of, variety_of
 from simulator.devices.optimizer import optimizer_kernels
-from simulator.devices.predict import kernel_cost
+from simulator.devices.predict import kernel_cost, looped_device
 from simulator.questions.calibration import Calibration, Shape
 from simulator.questions.options import Optimizer, StepOptions
 from simulator.questions.single import OperatorQuestion
@@ -19,7 +19,7 @@ from simulator.records import dataclass, replace
 from simulator.step.lowering import KernelRun, Lowering
 from simulator.step.operator import operator_kernels
 from simulator.workload.backward import backward_steps
-from simulator.workload.kernels import Kernel, Streaming
+from simulator.workload.kernels import Kernel, Streaming, kernel_class
 from simulator.workload.network import Layer, Network
 from simulator.workload.operator import Elements
 from simulator.workload.operators import Phase
@@ -93,6 +93,23 @@ def step_kernels(session: Session, at: tuple[Where, str], network: Network, how:
         if run not in known:
             known[run] = _placed(run.kernel, run.cost(device).time_s)
         yield known[run]
+
+
+def kernel_classes(question: object) -> frozenset[str]:
+    """Return the kernel classes of an operator, named as in calibrations."""
+    assert isinstance(question, OperatorQuestion)
+    return frozenset(map(kernel_class, operator_kernels(question)))
+
+
+def kernel_shapes(session: Session, question: object) -> list[tuple[str, Shape, float]]:
+    """Return the variety, shape and seconds of each kernel of an operator; raises InputError."""
+    assert isinstance(question, OperatorQuestion)
+    device = session.device(question.where, question.device, question.threads)
+    if question.issued == "stream":
+        device = looped_device(device)
+    cold = 1.0 if question.is_cold else 0.0
+    kernels = operator_kernels(question)
+    return [(variety_of(k), kernel_axes(k), kernel_cost(device, k, cold).time_s) for k in kernels]
 
 
 def longest_kernel(session: Session, question: OperatorQuestion) -> StepKernel:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from simulator.api.context import Context, perturbations_of, refuse_passing, run_collective
 from simulator.bands.composition import Composition
 from simulator.collectives.communicator import Request, Strategy, Unsuitable
-from simulator.collectives.lower import alpha_beta_ring_s
 from simulator.collectives.registry import strategy_of
 from simulator.constants import DEFAULT, Constants
 from simulator.engine.timeline import Timeline
@@ -25,7 +24,7 @@ from simulator.results.result import Result
 if TYPE_CHECKING:  # device models are imported on first use
     from simulator.devices.predict import Device
     from simulator.host.answer import HostTime
-    from simulator.questions.calibration import Calibration, Shape
+    from simulator.questions.calibration import Calibration
     from simulator.questions.collective import CollectiveQuestion
     from simulator.questions.options import SamplesOption
     from simulator.questions.question import Question
@@ -61,30 +60,6 @@ class Session(Context):
         other.networks = dict(self.networks)
         return other
 
-    def kernel_classes(self, question: Question) -> frozenset[str]:
-        """Return the kernel classes of an operator, named as in calibrations; raises InputError."""
-        from simulator.questions.single import OperatorQuestion
-        from simulator.step.operator import operator_kernels
-        from simulator.workload.kernels import kernel_class
-
-        assert isinstance(question, OperatorQuestion)
-        return frozenset(kernel_class(kernel) for kernel in operator_kernels(question))
-
-    def kernel_shapes(self, question: Question) -> list[tuple[str, Shape, float]]:
-        """Return the variety, shape and seconds of each kernel of an operator; raises InputError."""
-        from simulator.devices.neighbours import kernel_axes, variety_of
-        from simulator.devices.predict import kernel_cost, looped_device
-        from simulator.questions.single import OperatorQuestion
-        from simulator.step.operator import operator_kernels
-
-        assert isinstance(question, OperatorQuestion)
-        device = self.device(question.where, question.device, question.threads)
-        if question.issued == "stream":
-            device = looped_device(device)
-        cold = 1.0 if question.is_cold else 0.0
-        kernels = operator_kernels(question)
-        return [(variety_of(k), kernel_axes(k), kernel_cost(device, k, cold).time_s) for k in kernels]
-
     def time_s(self, question: Question) -> float:
         """Return the predicted time of *question*, in seconds; raises InputError, with the reason, if there is none."""
         return self._answered("time", question)
@@ -95,7 +70,7 @@ class Session(Context):
 
     def composed(self, question: Question) -> Composition:
         """Return the error classes that the answer to *question* is composed of; raises InputError."""
-        from simulator.api.composed import composed
+        from simulator.api.topics import composed
 
         return self._kept.once(("composed", question), lambda: composed(self, question))
 
@@ -132,19 +107,9 @@ class Session(Context):
         return self.step_timeline(question).end_s
 
     def _bound_s(self, question: Any) -> float:
-        if question.topic == "collective":
-            group = self.group(question.where, question.gpus)
-            first = group.part(range(question.group_size or group.n_ranks))
-            return alpha_beta_ring_s(first, question.collective, question.size_bytes)
-        if question.topic == "step":
-            from simulator.step.operator import network_roofline_s
-
-            device = self.device(question.where, question.device)
-            whole_s = network_roofline_s(self.network(question), question.options, device)
-            return float(question.micro_batches * whole_s / question.layout.model_ranks)
         if question.topic in _UNBOUND:
             raise InputError(_UNBOUND[question.topic])
-        from simulator.api.single import LEAST
+        from simulator.api.topics import LEAST
 
         return LEAST[question.topic](self, question)
 
@@ -152,7 +117,7 @@ class Session(Context):
         """Return the answer to *question*, with its time and its limiter; raises InputError."""
         if question.topic in _TIMED:
             raise InputError("only the time of this is known")
-        from simulator.api.single import ANSWERS
+        from simulator.api.topics import ANSWERS
 
         return self._answers.once(("explained", question), lambda: ANSWERS[question.topic](self, question))
 

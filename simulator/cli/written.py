@@ -33,24 +33,7 @@ DECLARED: Mapping[str, Any] = own_data("simulator.cli", "options.yaml")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """What help shows of an option, and who reads it.
-
-    - ``help``: what it does.
-    - ``value``: its value in the help; a switch has none.
-    - ``default``: what holds where nothing is said; the type of a value is that of its default, or text.
-    - ``several``: it may be repeated.
-    - ``group``: the title above it in the help.
-    - ``complete``: what completes its value (:mod:`simulator.cli.complete`).
-    - ``short``: its short spelling.
-    - ``read_by``: the kinds of question that read it; by default those of its group, and all if that names none.
-    - ``says_too``: another option that says the same.
-    - ``listed``: the value is a list with commas, in Python also a list.
-    - ``usual``: what holds where nothing is said, if that is no default.
-    - ``version``: an example of a value that a number would change: 2.20 is the number 2.2.
-    - ``is_argument``: the value stands alone.
-    - ``is_required``: a command cannot do without it.
-    - ``word``: its spelling, if that is not its name's.
-    """
+    """What help shows of an option, and who reads it; ``options.yaml`` explains each field."""
 
     help: str
     value: str = ""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Annotated, Literal, get_args
 
 from simulator.errors import InputError, one_line
+from simulator.package_data import own_data
 from simulator.questions.checks import Checked, From
 from simulator.records import dataclass
 from simulator.spelling import mention
@@ -24,14 +25,9 @@ _PASSING = "gpu0-gpu1:0x@10ms..50ms"
 
 _MONTH = re.compile(r"\s*((?:19|20)\d\d)-(0[1-9]|1[0-2])\s*", re.ASCII)
 _TORCH = re.compile(r"\s*(?:py)?torch[- =]{0,2}([12]\.\d{1,2})(?:\.\d{1,2})?\s*", re.ASCII | re.IGNORECASE)
-_RELEASES = (
-    *("1.0 2018-12", "1.1 2019-05", "1.2 2019-08", "1.3 2019-10", "1.4 2020-01", "1.5 2020-04", "1.6 2020-07"),
-    *("1.7 2020-10", "1.8 2021-03", "1.9 2021-06", "1.10 2021-10", "1.11 2022-03", "1.12 2022-06", "1.13 2022-10"),
-    *("2.0 2023-03", "2.1 2023-10", "2.2 2024-01", "2.3 2024-04", "2.4 2024-07", "2.5 2024-10", "2.6 2025-01"),
-    *("2.7 2025-04", "2.8 2025-08", "2.9 2025-10"),
-)
 TORCH_RELEASE_MONTHS: dict[str, Month] = {
-    version: (int(month[:4]), int(month[5:])) for version, month in (each.split() for each in _RELEASES)
+    version: (int(month[:4]), int(month[5:]))
+    for version, month in own_data("simulator.questions", "torch.json").items()
 }
 """The month of each release of PyTorch, whose wheels hold the kernel libraries of that time
 (github.com/pytorch/pytorch/releases)."""

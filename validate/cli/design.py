@@ -8,6 +8,7 @@ from hashlib import sha256
 from statistics import fmean, median
 
 from simulator.api import Session
+from simulator.api.calibrations import kernel_shapes
 from simulator.cli.options import parse_count, refuse
 from simulator.cli.table import table_of
 from simulator.console.style import choose_style
@@ -116,5 +117,5 @@ def _errors(errors: Sequence[float]) -> str:
 
 
 def _operator(row: MeasuredRow, session: Session, weight: float) -> MeasurableOperator:
-    variety, shape, _ = max(session.kernel_shapes(row.asks.question), key=lambda each: each[2])
+    variety, shape, _ = max(kernel_shapes(session, row.asks.question), key=lambda each: each[2])
     return MeasurableOperator(row.digest, variety, shape, weight)

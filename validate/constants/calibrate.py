@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from simulator.api import Session
-from simulator.api.calibrations import left_out_errors, sizes_of
+from simulator.api.calibrations import kernel_classes, kernel_shapes, left_out_errors, sizes_of
 from simulator.errors import InputError
 from simulator.questions.calibration import MOST_MEASURED, Calibration, Neighbourhood, Shape
 from simulator.questions.single import OperatorQuestion
@@ -57,11 +57,11 @@ def fit_calibration(session: Session, part: str, rows: Sequence[MeasuredRow]) ->
             usable += [row] if row.asks.time_s(bare) > 0 else []
     if not usable:
         raise InputError(f"{part}: no row can be calibrated on")
-    classes = frozenset(name for row in usable for name in bare.kernel_classes(row.asks.question))
+    classes = frozenset(name for row in usable for name in kernel_classes(row.asks.question))
     kept: frozenset[str] = frozenset()
     calibration, spread = Calibration(), dict[str, float]()
     while kept < classes:  # drop classes that gain nothing until all others gain
-        mine = [row for row in usable if kept.isdisjoint(bare.kernel_classes(row.asks.question))]
+        mine = [row for row in usable if kept.isdisjoint(kernel_classes(row.asks.question))]
         calibration, found = _fitted(session, part, usable, mine, kept)
         spread = spread or found.spread
         lost = _lost(bare, mine, found.unseen)
@@ -82,16 +82,16 @@ def _fitted(
 ) -> tuple[Calibration, LeastSquares]:
     """Return *part*'s factors fitted to *mine*, those of *rows* without classes *kept* at the data sheet's rates."""
     bare = session.calibrated({})
-    classes = {name for row in mine for name in bare.kernel_classes(row.asks.question)}
+    classes = {name for row in mine for name in kernel_classes(row.asks.question)}
     shows = [row for row in rows if _shows_host(row.asks)]
-    kept_shows = any(not kept.isdisjoint(bare.kernel_classes(row.asks.question)) for row in shows)
+    kept_shows = any(not kept.isdisjoint(kernel_classes(row.asks.question)) for row in shows)
     dispatch = ["dispatch"] if not kept_shows and any(_shows_host(row.asks) for row in mine) else []
     names = ["compute", "bandwidth", *dispatch, *(f"by_class.{name}" for name in sorted(classes))]
     priors = {name: Prior(1.0, _PRIOR[name.partition(".")[0]], 1.0 / _BOUND, _BOUND) for name in names}
     own = []  # the factors that move each row: of kernel classes, those of the kernels that were timed with it
     for row in mine:
         asked = (row.asks.question, *row.asks.besides)
-        theirs = {f"by_class.{kernel}" for each in asked for kernel in bare.kernel_classes(each)}
+        theirs = {f"by_class.{kernel}" for each in asked for kernel in kernel_classes(each)}
         own.append([name for name in names if not name.startswith("by_class.") or name in theirs])
     known: list[dict[tuple[float, ...], float]] = [{} for _ in mine]
 
@@ -127,7 +127,7 @@ def _lost(session: Session, rows: Sequence[MeasuredRow], unseen: Sequence[float]
     for row, error in zip(rows, unseen, strict=True):
         plain_s = row.asks.time_s(session)
         seconds = plain_s, row.time_s * math.exp(error), row.time_s
-        classes = session.kernel_classes(row.asks.question)
+        classes = kernel_classes(row.asks.question)
         judged.append(_Judged(row.op, classes, abs(plain_s / row.time_s - 1.0), abs(math.expm1(error)), seconds))
     every = {name for row in judged for name in row.classes}
     return frozenset(name for name in every if not _gains([row for row in judged if name in row.classes]))
@@ -276,7 +276,7 @@ def _points(session: Session, part: str, rows: Sequence[MeasuredRow], factors: C
     """Return the usable *rows* by variety: those of one variety whose time follows that of their kernels."""
     found: dict[str, list[_Point]] = {}
     for number, row in enumerate(rows):
-        kernels = session.kernel_shapes(row.asks.question)
+        kernels = kernel_shapes(session, row.asks.question)
         kernels_s = math.fsum(time_s for _, _, time_s in kernels)
         if len({variety for variety, _, _ in kernels}) != 1 or kernels_s <= 0.0:
             continue
