@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from simulator.bands import FORMATS, collective_chain, evidence, step_chain
-from simulator.bands.composition import (
+from simulator.bands import (
+    FORMATS,
     LEVEL,
     AnswerFacts,
     Band,
@@ -22,8 +22,11 @@ from simulator.bands.composition import (
     Estimate,
     State,
     band_of,
+    collective_chain,
     distance,
     estimate,
+    evidence,
+    step_chain,
 )
 from simulator.errors import counted
 from simulator.network.machine import Machine

@@ -81,7 +81,6 @@ def _fitted(
     session: Session, part: str, rows: Sequence[MeasuredRow], mine: Sequence[MeasuredRow], kept: frozenset[str]
 ) -> tuple[Calibration, LeastSquares]:
     """Return *part*'s factors fitted to *mine*, those of *rows* without classes *kept* at the data sheet's rates."""
-    bare = session.calibrated({})
     classes = {name for row in mine for name in kernel_classes(row.asks.question)}
     shows = [row for row in rows if _shows_host(row.asks)]
     kept_shows = any(not kept.isdisjoint(kernel_classes(row.asks.question)) for row in shows)
