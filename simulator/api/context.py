@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from simulator.collectives.communicator import Communicator, Request, Strategy
 from simulator.collectives.lower import ALPHA_S
@@ -100,6 +100,14 @@ class Context(ABC):
         self._kept = Kept()
         self._known: dict[Where, Topology | Machine] = {}
         self.networks: dict[str, NetworkSource] = {}  # in place of a file or a built-in network of this name
+
+    def calibrated(self, calibrations: Mapping[str, Calibration], constants: Constants | None = None) -> Self:
+        """Return a session with other *calibrations* and *constants*; it shares this one's machines."""
+        other = type(self)(calibrations, constants or self.constants)
+        other._machines = self._machines
+        other._known = self._known
+        other.networks = dict(self.networks)
+        return other
 
     @abstractmethod
     def time_s(self, question: Question) -> float:

@@ -52,14 +52,6 @@ class Session(Context):
         super().__init__(calibrations, constants)
         self._answers = Kept(_ANSWERS)
 
-    def calibrated(self, calibrations: Mapping[str, Calibration], constants: Constants | None = None) -> Session:
-        """Return a session with other *calibrations* and *constants*; it shares this one's machines."""
-        other = type(self)(calibrations, constants or self.constants)
-        other._machines = self._machines
-        other._known = self._known
-        other.networks = dict(self.networks)
-        return other
-
     def time_s(self, question: Question) -> float:
         """Return the predicted time of *question*, in seconds; raises InputError, with the reason, if there is none."""
         return self._answered("time", question)

@@ -63,7 +63,7 @@ def answer_steps(written: CommandOptions, session: Session) -> Answers:
     best, faster = best_of(found), None
     if written.what_if:
         with Progress(1, "looking for what would be faster", quiet=written.quiet):
-            gains = later("simulator.api.what_if:what_if")(session, best.question, best.step_time_s)
+            gains = later("simulator.api.advice:what_if")(session, best.question, best.step_time_s)
         found = [replace(each, what_if=gains) if each is best else each for each in found]
         best = best_of(found)
     if written.gpus is not None and not several:

@@ -273,7 +273,7 @@ def what_if(asker: Asker, asked: Question, rng: random.Random) -> str:
     """What --what-if tells of an option, or of a kind of link, the question with it tells too."""
     if asked.kind != "step":
         raise SkipError
-    from simulator.api.what_if import what_if as what_ifs
+    from simulator.api.advice import what_if as what_ifs
 
     try:
         found = asker.answer(asked)

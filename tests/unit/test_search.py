@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from simulator.api.advice import better_machines, what_if
 from simulator.api.session import Session
-from simulator.api.what_if import better_machines, what_if
 from simulator.cli import run
 from simulator.cli.scale_command import parse_counts
 from simulator.errors import InputError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.api.what_if import better_machines
+from simulator.api.advice import better_machines
 from simulator.cli import run
 from simulator.topology.load import load_topology
 
