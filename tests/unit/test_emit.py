@@ -122,7 +122,7 @@ def test_a_line_is_its_parts() -> None:
     ],
 )
 def test_what_no_layout_can_say_is_refused_before_the_search(words: str, said: str, capsys, monkeypatch) -> None:
-    monkeypatch.setattr("simulator.cli.best_command.find_best", None)
+    monkeypatch.setattr("simulator.cli.search_command.find_best", None)
     assert run(["best", "--topology", "p3.16xlarge", "--global-batch", "8", "--jobs", "1", *words.split()]) == 2
     err = capsys.readouterr().err
     assert err.startswith(f"simulate: --emit {words.rsplit(maxsplit=1)[-1]}: {said}")

@@ -14,7 +14,7 @@ from simulator.api import Session
 from simulator.bands import memory_spreads
 from simulator.cli import run
 from simulator.cli.app import app as simulate
-from simulator.cli.best_command import best_lines
+from simulator.cli.search_command import best_lines
 from simulator.console.run import run_app
 from simulator.console.style import Style
 from simulator.questions.layout import parse_layout

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from simulator.cli import LISTS, best_command, exchange_command, run, scale_command, single_command, step_command, table
+from simulator.cli import LISTS, exchange_command, run, search_command, single_command, step_command, table
 from simulator.cli.table import Column
 from simulator.console.style import Style
 
@@ -87,8 +87,8 @@ def answered_once(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     once(exchange_command, "answer_exchanges", lambda given: given[0])
     once(step_command, "answer_steps", lambda given: given[0])
     once(single_command, "answer_singles", lambda given: given[0])
-    once(scale_command, "answer_scale", repr)
-    once(best_command, "find_best", lambda given: repr(given[0]))
+    once(search_command, "answer_scale", repr)
+    once(search_command, "find_best", lambda given: repr(given[0]))
 
 
 @pytest.fixture

@@ -1,8 +1,9 @@
-"""``simulate best``: find the fastest layouts of a step that fit in memory, and resume from a file (``--resume``)."""
+"""``simulate best``: the fastest layouts of a step that fit in memory; ``simulate scale``: its scaling curve."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -17,22 +18,37 @@ from simulator.cli.launch_line import (
 from simulator.cli.options import parse_choice, parse_count, read_all, refuse, wants_best
 from simulator.cli.output import Answers, Asked
 from simulator.cli.processes import fingerprint, kept_in, process_count, runner_of
-from simulator.cli.step_command import rate_columns
-from simulator.cli.step_questions import ask_steps
-from simulator.cli.table import Column, head_lines, next_lines, table_lines
-from simulator.cli.written import CommandOptions, shell_command, written_of
+from simulator.cli.step_command import check_fits, rate_columns
+from simulator.cli.step_questions import ask_points, ask_steps, of_point
+from simulator.cli.step_text import memory_column
+from simulator.cli.table import Column, head_lines, next_lines, table_lines, trust_lines
+from simulator.cli.written import CommandOptions, check_read, shell_command, written_of
+from simulator.collectives.communicator import Unsuitable
+from simulator.console import later
 from simulator.console.style import Progress, Style
-from simulator.errors import InputError, one_line, refused
+from simulator.errors import InputError, counted, one_line, refused
 from simulator.launch.emit.emitted import EMITTERS
 from simulator.questions.checks import From
 from simulator.questions.layout import REPLICAS
 from simulator.records import replace
-from simulator.results.columns import duration_column, rate_words
+from simulator.results.columns import duration_column, percent, rate_words
 from simulator.results.comparison import Ratio, ratio_of, times_words
 from simulator.results.confidence import BAND_HEAD, band_words
+from simulator.results.headline import over_words
+from simulator.results.rates import rates_of
 from simulator.results.step_confidence import UNSURE
-from simulator.results.step_view import MODE_WORDS
-from simulator.search.run import RankedLayout, Ranking, best_document, find_best, loss_words
+from simulator.results.step_view import MODE_WORDS, limit_words, precision_words, time_shares
+from simulator.results.training import TrainingResult
+from simulator.search.run import (
+    Curve,
+    RankedLayout,
+    Ranking,
+    best_document,
+    curve_document,
+    curve_of,
+    find_best,
+    loss_words,
+)
 from simulator.search.space import SEARCHED, Space, parse_fixed
 from simulator.spelling import mention
 from simulator.topology.load import load_topology
@@ -113,7 +129,7 @@ def answer_best(written: CommandOptions, wanted: Mapping[str, Any]) -> Answers:
 
     def lines(style: Style) -> list[str]:
         shown = best_lines(space, machine.name, session.network(question), found, style)
-        shown += ["", *_next(commands, style), "", *_counts(found, style)]
+        shown += ["", *_after_best(commands, style), "", *_counts(found, style)]
         return shown + (launch_rows(asked, launches) if launches else [])
 
     def document() -> dict[str, Any]:
@@ -149,7 +165,7 @@ def best_lines(space: Space, machine: str, network: Network, best: Ranking, styl
     ]
     outside = [text for entry in best.ranking for text in entry.outside]
     lines = head_lines(title, style, outside=outside)
-    for said in _verdict(best):
+    for said in _best_verdict(best):
         lines += style.wrap(said, "bold", hang=2)
     lines += ["", *table_lines(columns, style)]
     return [*lines, *(style.wrap(f"* {UNSURE}", "dim", hang=2) if unsure else [])]
@@ -163,7 +179,7 @@ def _counts(best: Ranking, style: Style) -> list[str]:
     return lines + (style.wrap(f"not feasible: {why}", "dim", hang=2) if why else [])
 
 
-def _verdict(best: Ranking) -> list[str]:
+def _best_verdict(best: Ranking) -> list[str]:
     """Return the fastest layout, which others are as good, what bounds it and what it loses time to; empty if none."""
     if not best.ranking:
         return []
@@ -193,7 +209,7 @@ def _ratio(other: RankedLayout, first: RankedLayout) -> Ratio:
     return ratio_of(other.step_time_s, first.step_time_s, (other.ways_error, first.ways_error))
 
 
-def _next(commands: Sequence[str], style: Style) -> list[str]:
+def _after_best(commands: Sequence[str], style: Style) -> list[str]:
     lines = next_lines("run the fastest", style, commands[0])
     if commands[1:]:
         lines += [
@@ -208,3 +224,153 @@ def _fingerprint(space: Space, network: Network) -> str:
     where = space.question.where
     topology = load_topology(where.topology, n_nodes=where.nodes, fabric=where.fabric)
     return fingerprint("errors", repr(space), repr(topology), repr(network))
+
+
+_MOST_POINTS = 1000
+
+
+def ask_scale(**given: Any) -> Asked:
+    """Return the question about each number of devices that the options *given* ask for; raises InputError."""
+    written, own = written_of(given, "nodes", "gpus")
+    nodes, gpus = own["nodes"], own["gpus"]
+    if (nodes is None) == (gpus is None):
+        why = "give one of the two" if nodes else "for example --nodes 1,2,4..64, or --gpus 1,2,4,8"
+        raise InputError(f"scale needs --nodes or --gpus: {why}")
+    if written.batch is None and written.global_batch is None:
+        raise InputError("scale needs --batch (samples a GPU) or --global-batch (of all), for example --batch 32")
+    if written.topology == "-":
+        raise InputError("--topology -: is read for each point; write it to a file")
+    name = "nodes" if nodes else "gpus"
+    counts = parse_counts(f"--{name}", own[name])
+    check_read(written)
+    return Asked(
+        written, partial(answer_scale, name=name, counts=counts), command=shell_command(written, ["scale"], **own)
+    )
+
+
+def answer_scale(written: CommandOptions, name: str, counts: Sequence[int]) -> Answers:
+    """Return the step on each of *counts* machines or GPUs, as the option *name* says; raises InputError."""
+    results = {}
+    with Progress(len(counts), "simulating", quiet=written.quiet) as progress:
+        of_counts: dict[int, Any] = {n: {name: str(n)} for n in counts}
+        asked = ask_points({f"--{name} {n}": written.but(**said) for n, said in of_counts.items()})
+        for point, (session, question) in asked.items():
+            try:
+                results[point] = session.step(question)
+            except Unsuitable as error:
+                raise InputError(f"{point}: {mention('strategy', question.way)} does not fit: {error.why}") from None
+            except InputError as error:
+                raise error.changed(partial(of_point, point)) from None
+            progress.advance(point)
+    curve = curve_of(list(results.values()))
+    return Answers(
+        document=partial(curve_document, curve),
+        lines=partial(_curve_lines, curve, partial(_after_curve, curve, written, name)),
+        draw=later("reports.curves:draw_curve", curve),
+        check=partial(check_fits, results),
+    )
+
+
+def parse_counts(option: str, text: str | None) -> list[int]:
+    """Return the numbers in *text*, ascending: ``1,2,4..64`` doubles, ``8..64+8`` adds 8; raises InputError."""
+    found: set[int] = set()
+    shown = f"{option} {one_line(text, 60)}"
+    for word in (text or "").split(","):
+        match = re.fullmatch(r"\s*(\d{1,7})(?:\.\.(\d{1,7})(?:\+(\d{1,7}))?)?\s*", word, re.ASCII)
+        if match is None:
+            raise InputError(f"{shown}: write numbers and ranges, for example 1,2,4..64 (doubles) or 8..64+8 (adds 8)")
+        first = parse_count(option, match[1])
+        last, step = int(match[2] or first), int(match[3] or 0)
+        if first < 1 or last < first or (match[3] is not None and step < 1):
+            raise InputError(f"{shown}: '{one_line(word)}' goes nowhere; counts are from 1 up, the smaller one first")
+        reached = count = first
+        while count <= last and len(found) <= _MOST_POINTS:
+            found.add(reached := count)
+            count = count + step if step else 2 * count
+        if len(found) > _MOST_POINTS:
+            raise InputError(f"{shown}: more than {_MOST_POINTS} points")
+        if reached < last:
+            how = f"adds {step}" if step else f"doubles ({first}..{last}+1 adds 1)"
+            raise InputError(f"{shown}: '{one_line(word)}' misses {last}: it {how}, and {reached} is the last")
+    return sorted(found)
+
+
+def _after_curve(curve: Curve, written: CommandOptions, name: str, style: Style) -> list[str]:
+    results, knee = curve.results, curve.knee
+    if knee is None:
+        last, whose = results[-1], "nodes"
+        most = last.question.where.nodes or 1
+        if name == "gpus" and 4 * last.device_count <= len(last.timeline.machine.gpus):
+            most, whose = last.device_count, "gpus"
+        return next_lines(f"--{whose} {most}..{4 * most}, to find where it stops scaling" * (len(results) > 1), style)
+    result = next(result for result in results if result.device_count == knee.after)
+    count = str(knee.after if name == "gpus" else result.question.where.nodes)
+    of: dict[str, Any] = {name: count}
+    asked = shell_command(written.but(quiet=False, what_if=True, **of))
+    return next_lines("which links or options would help there", style, asked)
+
+
+def _curve_lines(curve: Curve, more: Callable[[Style], list[str]], style: Style) -> list[str]:
+    results, first, step = curve.results, curve.results[0], curve.results[0].step
+    each = counted(first.samples, step.sample.removesuffix("s"))
+    if len(results) == 1:
+        which = f"{first.device_count:,} GPUs"
+    elif not curve.is_weak:
+        which = "strong scaling"
+    else:
+        which = "weak scaling"
+        whole, rest = divmod(first.samples, first.device_count)
+        each = f"{each} on {first.device_count:,} devices" if rest else f"batch {whole:,} per device"
+    machine = re.sub(r"^\d+ x ", "", first.machine)
+    how = f"{which}, {each}, {precision_words(step)}, {results[-1].called}"
+    title = f"{machine}: {MODE_WORDS[step.options.mode]} of {step.workload}, {how}"
+    columns = [
+        Column("GPUs", [f"{result.device_count:,}" for result in results]),
+        Column("step", duration_column([result.step_time_s for result in results])),
+        Column(BAND_HEAD, [result.confidence.words for result in results], spare=1),
+        Column(f"{step.sample}/s", [rate_words(result.throughput) for result in results], spare=3),
+        *rate_columns([rates_of(result) for result in results]),
+        Column("efficiency", [percent(value) for value in curve.efficiency]),
+        Column("per doubling", ["-", *(percent(gain) for gain in curve.gains)], spare=5),
+        memory_column(results),
+        Column("bound by", [limit_words(result) for result in results], right=False, spare=2),
+        Column("largest losses", [loss_words(time_shares(result)) for result in results], right=False, spare=4),
+    ]
+    lines = head_lines(title, style, [result.confidence for result in results])
+    lacking = [f"{result.device_count:,}" for result in results if not result.fits]
+    if lacking:
+        on = f"{', '.join(lacking)} GPU{'s' if lacking != ['1'] else ''}"
+        whose = "the devices" if first.offload is None else "the devices and their hosts"
+        lines += style.wrap(f"does not fit into the memory of {whose}: on {on}", "red")
+    if len(results) > 1:
+        lines += style.wrap(_curve_verdict(curve), "bold", hang=2)
+    lines += ["", *table_lines(columns, style), ""]
+    return [*lines, *trust_lines(results[-1].confidence, style), *more(style)]
+
+
+def _curve_verdict(curve: Curve) -> str:
+    """Return in a sentence how far the step scales, from which number of devices on it does not, and why."""
+    knee, results = curve.knee, curve.results
+    sample, last = results[0].step.sample, results[-1]
+    errors = [None if r.confidence.estimate is None else r.confidence.estimate.ways for r in results]
+    kept_of = [ratio_of(each, 1.0, (errors[0], error)) for each, error in zip(curve.efficiency, errors, strict=True)]
+    if knee is None:
+        rate = f"{rate_words(last.throughput)} {sample}/s"
+        kept = f"at efficiency {kept_of[-1].share_words}, {rate}; bound by {limit_words(last)}"
+        return f"scales to {last.device_count:,} GPUs, the most simulated, {kept}"
+    at = next(i for i, result in enumerate(results) if result.device_count == knee.after)
+    then, now = results[at - 1 : at + 1]
+    rates = f"{rate_words(now.throughput)} against {rate_words(then.throughput)} {sample}/s"
+    efficiency = f"efficiency {kept_of[at].share_words}"
+    over = over_words(now)
+    cause = f"communication{over} takes {100 * now.exposed_s / (now.step_time_s or 1.0):.0f} % of the step"
+    why = cause if over and now.bound == "exchange" else knee.cause
+    if now.throughput < then.throughput:
+        return f"poorly: {_size(now)} are slower than {_size(then)}, {rates}, {efficiency}: {why}"
+    before = f" from {_size(then)} to {_size(now)}"
+    return f"scales less well{before}: {rates}, {efficiency} after {percent(curve.efficiency[at - 1])}: {why}"
+
+
+def _size(result: TrainingResult) -> str:
+    nodes = len(result.timeline.machine.hosts_of(result.timeline.machine.gpus))
+    return f"{counted(nodes, 'node')} ({counted(result.device_count, 'GPU')})"
