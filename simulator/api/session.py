@@ -113,10 +113,6 @@ class Session(Context):
 
         return self._answers.once(("explained", question), lambda: ANSWERS[question.topic](self, question))
 
-    def explained(self, question: Question) -> HostTime | None:
-        """Return :meth:`answer`, or None for questions that only have a time; raises InputError."""
-        return None if question.topic in _TIMED else self.answer(question)
-
     def collective(self, question: CollectiveQuestion, *, fold: bool = True) -> Result:
         """Return the result; raises InputError or Unsuitable. *fold* passes repeated rounds as one event."""
         strategy, requests = self.planned(question)

@@ -1,7 +1,4 @@
-"""``simulate`` for an exchange: a collective with each strategy, on each machine, at each size, and its text.
-
-Tables are aligned on a wide screen or in a pipe, and stacked on a narrow screen.
-"""
+"""``simulate`` for an exchange: a collective with each strategy, on each machine, at each size, and its text."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The machines of ``--topology``, the GPUs of ``--gpus``, and the file of ``--calibration``.
-
-Machines come from files, the catalogue or standard input.  ``--gpus best:5`` means the fastest five GPUs; for
-``--gpus 5``, a hint tells if the first five are not the fastest.
-"""
+"""The machines of ``--topology``, the GPUs of ``--gpus``, and the file of ``--calibration``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Values of options: each is read as its field's type says, or by a reader of its own (:func:`fields_of`).
-
-A value that cannot be read gets a one-line error.
-"""
+"""Values of options: each is read as its field's type says, or by a reader of its own (:func:`fields_of`)."""
 
 from __future__ import annotations
 

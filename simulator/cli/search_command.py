@@ -8,19 +8,13 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from simulator.cli.launch_line import (
-    check_emitted,
-    emission_document,
-    emitted_or_why,
-    launch_rows,
-    row_command,
-)
+from simulator.cli.launch_line import check_emitted, emission_document, emitted_or_why, launch_rows, row_command
 from simulator.cli.options import parse_choice, parse_count, read_all, refuse, wants_best
 from simulator.cli.output import Answers, Asked
 from simulator.cli.processes import fingerprint, kept_in, process_count, runner_of
 from simulator.cli.step_command import check_fits, rate_columns
 from simulator.cli.step_questions import ask_points, ask_steps, of_point
-from simulator.cli.step_text import memory_column
+from simulator.cli.step_text import memory_column, memory_head
 from simulator.cli.table import Column, head_lines, next_lines, table_lines, trust_lines
 from simulator.cli.written import CommandOptions, check_read, shell_command, written_of
 from simulator.collectives.communicator import Unsuitable
@@ -32,27 +26,18 @@ from simulator.questions.checks import From
 from simulator.questions.layout import REPLICAS
 from simulator.records import replace
 from simulator.results.columns import duration_column, percent, rate_words
-from simulator.results.comparison import Ratio, ratio_of, times_words
+from simulator.results.comparison import ratio_of, times_words
 from simulator.results.confidence import BAND_HEAD, band_words
 from simulator.results.headline import over_words
 from simulator.results.rates import rates_of
 from simulator.results.step_confidence import UNSURE
 from simulator.results.step_view import MODE_WORDS, limit_words, precision_words, time_shares
 from simulator.results.training import TrainingResult
-from simulator.search.run import (
-    Curve,
-    RankedLayout,
-    Ranking,
-    best_document,
-    curve_document,
-    curve_of,
-    find_best,
-    loss_words,
-)
+from simulator.search.run import Curve, Ranking, best_document, curve_document, curve_of, find_best, loss_words
 from simulator.search.space import SEARCHED, Space, parse_fixed
 from simulator.spelling import mention
 from simulator.topology.load import load_topology
-from simulator.units import format_capacity, format_duration, format_size
+from simulator.units import format_duration, format_size
 from simulator.workload.network import Network
 
 _COUNT = From(1, 10**7)
@@ -152,6 +137,7 @@ def best_lines(space: Space, machine: str, network: Network, best: Ranking, styl
     ways = [entry.candidate for entry in best.ranking]
     unsure = [entry for entry in best.ranking if entry.fits_by_band is False]  # fits, but not by its band
     recompute = [way.recompute for way in ways]
+    head, _ = memory_head({entry.available_bytes for entry in best.ranking[:1]})
     columns = [
         Column("layout", [way.layout.words for way in ways], right=False),
         Column("micro-batch", [f"{way.micro_batch} x {way.micro_batches}" for way in ways], spare=2),
@@ -160,7 +146,7 @@ def best_lines(space: Space, machine: str, network: Network, best: Ranking, styl
         Column(BAND_HEAD, [band_words(entry.band) for entry in best.ranking], spare=1),
         Column(f"{network.sample}/s", [rate_words(space.global_batch / e.step_time_s) for e in best.ranking], spare=3),
         *rate_columns([entry.rates for entry in best.ranking]),
-        Column(_memory_head(best), [format_size(e.memory_bytes, 3) + " *" * (e in unsure) for e in best.ranking]),
+        Column(head, [format_size(e.memory_bytes, 3) + " *" * (e in unsure) for e in best.ranking]),
         Column("largest losses", [loss_words(entry.shares_s, 1) for entry in best.ranking], right=False),
     ]
     outside = [text for entry in best.ranking for text in entry.outside]
@@ -185,7 +171,10 @@ def _best_verdict(best: Ranking) -> list[str]:
         return []
     first, *others = best.ranking
     name = first.candidate.layout.words
-    ratios = {each.candidate.layout.words: _ratio(each, first) for each in others}
+    ratios = {
+        each.candidate.layout.words: ratio_of(each.step_time_s, first.step_time_s, (each.ways_error, first.ways_error))
+        for each in others
+    }
     alike = [way for way, ratio in ratios.items() if not ratio.is_clear]
     took = f"{format_duration(first.step_time_s)} ({BAND_HEAD} {band_words(first.band)})"
     said = f"{name} is {'first' if alike else 'fastest'}, {took}"
@@ -199,14 +188,6 @@ def _best_verdict(best: Ranking) -> list[str]:
     lost = loss_words(first.shares_s)
     spent = f"{100 * computing:.0f} % of its step is compute"
     return [said, f"{spent}; the rest: {lost}" if lost != "-" else f"{spent}: bound by compute"]
-
-
-def _memory_head(best: Ranking) -> str:
-    return f"memory of {format_capacity(best.ranking[0].available_bytes)}" if best.ranking else "memory"
-
-
-def _ratio(other: RankedLayout, first: RankedLayout) -> Ratio:
-    return ratio_of(other.step_time_s, first.step_time_s, (other.ways_error, first.ways_error))
 
 
 def _after_best(commands: Sequence[str], style: Style) -> list[str]:

@@ -88,7 +88,7 @@ def _answer(session: Session, question: Single, size_bytes: int | None) -> Singl
         confidence=session.confidence(question),
         least_s=least_s,
         account=known,
-        answer=session.explained(question),
+        answer=None if isinstance(question, OperatorQuestion) else session.answer(question),
         size_bytes=size_bytes,
         changed=session.changed(question, time_s),
     )

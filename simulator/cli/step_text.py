@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING
 
@@ -191,10 +191,14 @@ def mark_lines(cells: Iterable[str], style: Style) -> list[str]:
 
 def memory_column(results: Sequence[TrainingResult]) -> Column:
     """Return the column of memory; what all have stands in its heading."""
-    sizes = {result.tightest.need.available_bytes for result in results}
-    of = min(sizes) if len(sizes) == 1 and isfinite(min(sizes)) else 0.0
-    head = f"memory of {format_capacity(of)}" if of else "memory"
+    head, of = memory_head({result.tightest.need.available_bytes for result in results})
     return Column(head, [fit_words(result, of) for result in results], right=bool(of))
+
+
+def memory_head(sizes: Collection[float]) -> tuple[str, float]:
+    """Return the heading of a column of memory, and the one finite size of all, in bytes; 0 if there is none."""
+    of = min(sizes) if len(sizes) == 1 and isfinite(min(sizes)) else 0.0
+    return f"memory of {format_capacity(of)}" if of else "memory", of
 
 
 def parameter_words(step: StepResult) -> str:

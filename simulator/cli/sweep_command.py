@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache, partial
 from itertools import islice, product
-from math import isfinite
 from typing import Any
 
 from simulator.api.session import Session
@@ -17,7 +16,7 @@ from simulator.cli.options import parse_choice
 from simulator.cli.output import Answers, Asked, Brief, answers
 from simulator.cli.processes import fingerprint, kept_in, process_count, runner_of
 from simulator.cli.step_command import check_fits
-from simulator.cli.step_text import MARK, mark_lines
+from simulator.cli.step_text import MARK, mark_lines, memory_head
 from simulator.cli.table import Column, next_lines, table_lines
 from simulator.cli.written import DEFAULTS, OPTIONS, CommandOptions, check_read, shell_command, written_of
 from simulator.console.files import OutputFile
@@ -34,7 +33,7 @@ from simulator.results.step_view import bound_words
 from simulator.results.training import TrainingResult
 from simulator.search.run import Runner, StoredResults, here
 from simulator.spelling import Door, spelt, word_of
-from simulator.units import format_bandwidth, format_capacity, format_duration, format_size
+from simulator.units import format_bandwidth, format_duration, format_size
 
 Row = dict[str, Any]
 MOST_POINTS = 100_000
@@ -243,7 +242,8 @@ def sweep_lines(over: Sequence[str], rows: Sequence[Row], style: Style) -> list[
         return Column(head, cells, right, spare) if any(row[key] is not None for row in rows) else None
 
     bands = ["-" if row["low_s"] is None else ends_words(row["low_s"], row["high_s"]) for row in rows]
-    fits = [_fits_words(row) for row in rows]
+    sure = {None: "-", False: "no", True: "yes"}
+    fits = [sure[row["fits"]] + f" {MARK}" * (row["fits"] is True and row.get("fits_by_band") is False) for row in rows]
     bounds = {_bound(row) for row in rows if row["bound_by"]}
     rooms = {row["available_bytes"] for row in rows} - {None}
     samples = {_samples(row) for row in rows if row["samples_per_s"]}
@@ -258,7 +258,7 @@ def sweep_lines(over: Sequence[str], rows: Sequence[Row], style: Style) -> list[
         column("tokens/s/GPU", "tokens_per_s_per_device", rate_words, spare=3),
         column("MFU", "mfu", percent, spare=5),
         column("a million tokens", "price_per_million_tokens", lambda amount: f"{amount:.4g}"),
-        column(_memory_head(rooms), "memory_bytes", lambda n_bytes: format_size(n_bytes, 3)),
+        column(memory_head(rooms)[0], "memory_bytes", lambda n_bytes: format_size(n_bytes, 3)),
         Column("fits", fits) if {*fits} != {"-"} else None,
         column("busbw", "busbw_Bps", format_bandwidth),
         Column("bound by", [_bound(row) or "-" for row in rows], right=False, spare=4) if len(bounds) > 1 else None,
@@ -288,17 +288,8 @@ def sweep_lines(over: Sequence[str], rows: Sequence[Row], style: Style) -> list[
     return lines
 
 
-def _fits_words(row: Row) -> str:
-    mark = f" {MARK}" * (row.get("fits_by_band") is False)
-    return {None: "-", False: "no", True: f"yes{mark}"}[row["fits"]]
-
-
 def _samples(row: Row) -> int:
     return round(float(row["samples_per_s"] or 0.0) * float(row["time_s"]))
-
-
-def _memory_head(rooms: set[float]) -> str:
-    return f"memory of {format_capacity(*rooms)}" if len(rooms) == 1 and isfinite(*rooms) else "memory"
 
 
 def _bound(row: Row) -> str:

@@ -1,7 +1,4 @@
-"""How commands look on a terminal: width and colours of the output, and progress with the remaining time.
-
-Progress is shown for work of more than two seconds.
-"""
+"""How commands look on a terminal: width and colours of the output, and progress with the remaining time."""
 
 from __future__ import annotations
 

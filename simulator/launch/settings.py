@@ -293,7 +293,8 @@ def take_recipe(args: Arguments, launcher: Arguments) -> Recipe:
             if not isinstance(source.data, dict):
                 raise InputError(source.fault((), "a configuration is a mapping: micro_batch_size: 2"))
     settings = _Settings(source if source and isinstance(source.data, dict) else None, said)
-    kind = next((each for each in _KINDS.values() if _is_marked(each, settings)), None)
+    marks = ((kind, (mark.split("|") for mark in kind["marks"].split())) for kind in _KINDS.values())
+    kind = next((kind for kind, several in marks if all(any(map(settings.has, mark)) for mark in several)), None)
     if kind is None:
         return Recipe()
     options = {name: name.replace("_", "-") for name in kind.get("names", ()) if "." not in name}
@@ -320,10 +321,6 @@ def _path(args: Arguments) -> tuple[str, str]:
         if _FILE.fullmatch(said):
             return said, name
     return next((word for word in args.others if _FILE.fullmatch(word)), ""), ""
-
-
-def _is_marked(kind: Mapping[str, Any], settings: _Settings) -> bool:
-    return all(any(map(settings.has, marks.split("|"))) for marks in kind["marks"].split())
 
 
 def _take(kind: Mapping[str, Any], settings: _Settings, args: Arguments, launcher: Arguments) -> None:

@@ -42,18 +42,17 @@ def _pixels(value: object) -> object:
     return float(int(found[1]) * int(found[2]))
 
 
-def _names(value: object) -> object:
-    return tuple(n for word in value.split("+") for n in expand(word.strip())) if isinstance(value, str) else value
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name for word in text.split("+") for name in expand(word.strip()))
 
 
-def _whole(value: object) -> object:
-    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
-
-
-_Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+_Names = Annotated[tuple[str, ...], BeforeValidator(lambda v: _names(v) if isinstance(v, str) else v)]
 _Pixels = Annotated[float, BeforeValidator(_pixels)]
 _YesNo = Annotated[bool, BeforeValidator(lambda v: _YES.get(v, v) if isinstance(v, str) else v), Field(strict=True)]
-_Count = Annotated[int, BeforeValidator(_whole), Field(strict=True)]
+_WHOLE = re.compile(r"\d+", re.ASCII)
+_Count = Annotated[
+    int, BeforeValidator(lambda v: int(v) if isinstance(v, str) and _WHOLE.fullmatch(v) else v), Field(strict=True)
+]
 
 
 class InputFile(BaseModel):
