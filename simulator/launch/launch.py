@@ -16,6 +16,7 @@ from simulator.launch.shell import commands_of, find_command
 from simulator.launch.trainer import add_config, read_format, read_sharding, read_sizes, read_trainer, read_update
 from simulator.launch.words import COMMANDS
 from simulator.questions.options import RECOMPUTED_PARTS
+from simulator.records import replace
 from simulator.spelling import mention
 from simulator.user_files import read_user_file
 
@@ -60,7 +61,9 @@ def read_launch(text: str, at_hand: int | None = None, own: int | None = None) -
     found.batch = args.written(*ARGUMENTS["batches"])
     starting.read_variables(found)
     ranks = starting.read_ranks(command, launcher, script.comments, own)
-    recipe.check(ranks.whole, args)
+    if recipe is not None and ranks.whole not in (None, recipe[0]):
+        told = f"is for {recipe[0]} ranks, and the launcher starts {ranks.whole}"
+        args.faults.append(replace(recipe[1], message=told))
     args.faults += [] if launcher is args else launcher.faults
     is_launched = command.starter or any(word.name in COMMANDS["of_clusters"] for word in command.launcher)
     of_program = ranks if is_launched else ranks.first

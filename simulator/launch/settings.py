@@ -227,20 +227,6 @@ _INLINE = "is read from a file; write these settings to one"
 _WORDS = {"true": True, "false": False, "null": None}
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """What a file says beside arguments: the number of ``ranks``, None if it says none, at a place of the file."""
-
-    ranks: int | None = None
-    at: Fault | None = None
-
-    def check(self, whole: int | None, args: Arguments) -> None:
-        """Add a fault to *args* if the launcher starts *whole* ranks, and the file divides a step over others."""
-        if self.at is not None and whole not in (None, self.ranks):
-            told = f"is for {self.ranks} ranks, and the launcher starts {whole}"
-            args.faults.append(Fault(told, self.at.file, self.at.line, self.at.column))
-
-
 class _Settings(dict[str, Any]):
     """The values of a file by dotted key, and those that the command line *said*; of lists, their words."""
 
@@ -282,8 +268,11 @@ class _Settings(dict[str, Any]):
         return math.prod(map(int, values)) if first in self and all(map(str.isdecimal, values)) else None
 
 
-def take_recipe(args: Arguments, launcher: Arguments) -> Recipe:
-    """Add settings of the file that *args* name, and of the line, to *args* and *launcher*; faults to *args*."""
+def take_recipe(args: Arguments, launcher: Arguments) -> tuple[int, Fault] | None:
+    """Add settings of the file that *args* name, and of the line, to *args* and *launcher*; faults to *args*.
+
+    Return the ranks that the file is for, and the place that says so; None if none does.
+    """
     said = {match[1]: match[2] for word in args.others if (match := _SETTING.fullmatch(word))}
     path, argument = _path(args)
     source = None
@@ -296,7 +285,7 @@ def take_recipe(args: Arguments, launcher: Arguments) -> Recipe:
     marks = ((kind, (mark.split("|") for mark in kind["marks"].split())) for kind in _KINDS.values())
     kind = next((kind for kind, several in marks if all(any(map(settings.has, mark)) for mark in several)), None)
     if kind is None:
-        return Recipe()
+        return None
     options = {name: name.replace("_", "-") for name in kind.get("names", ()) if "." not in name}
     of_line = {name: args.value(option) or "true" for name, option in options.items() if option in args}
     if source and of_line:  # axolotl train config.yaml --micro-batch-size 4
@@ -310,7 +299,7 @@ def take_recipe(args: Arguments, launcher: Arguments) -> Recipe:
     args.others = [w for w in args.others if not (_SETTING.fullmatch(w) or (source is not None and w == path))]
     _take(kind, settings, args, launcher)
     ranks = settings.product(kind["ranks"]) if "ranks" in kind else None
-    return Recipe(ranks, None if ranks is None else settings.at(kind["ranks"].split()[0]))
+    return None if ranks is None else (ranks, settings.at(kind["ranks"].split()[0]))
 
 
 def _path(args: Arguments) -> tuple[str, str]:

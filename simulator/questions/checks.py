@@ -7,7 +7,7 @@ fields as its users do (:mod:`simulator.spelling`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields
 from functools import cache
 from types import SimpleNamespace
@@ -123,8 +123,16 @@ def _usual(cls: type) -> dict[str, Any]:
     return {field.name: field.default for field in fields(cls) if field.default is not MISSING}
 
 
-def gpu_faults(gpus: Sequence[int] | None) -> Iterator[str]:
-    """Yield the faults of *gpus*, which take part in this order."""
+def is_served(strategy: str) -> bool:
+    """Return whether *strategy* exchanges through parameter servers."""
+    return strategy.startswith("parameter-server")
+
+
+def exchange_faults(asked: Any) -> Iterator[str]:
+    """Yield the faults of the places of servers, and of the GPUs that take part in this order."""
+    if len(asked.servers) > 1 and is_served(asked.strategy) and {"own", "workers"}.intersection(asked.servers):
+        yield f"{mention('servers', one_line(','.join(asked.servers), 60))}: own and workers stand alone"
+    gpus = asked.gpus
     if gpus is not None and not gpus:
         yield f"{mention('gpus')}: at least one GPU takes part"
     if gpus and len(set(gpus)) < len(gpus):
@@ -132,17 +140,6 @@ def gpu_faults(gpus: Sequence[int] | None) -> Iterator[str]:
         yield f"{mention('gpus', ','.join(map(str, gpus)))}: GPU {twice} is named twice"
     if gpus and min(gpus) < 0:
         yield f"{mention('gpus')}: GPUs are counted from 0; got {min(gpus)}"
-
-
-def is_served(strategy: str) -> bool:
-    """Return whether *strategy* exchanges through parameter servers."""
-    return strategy.startswith("parameter-server")
-
-
-def server_faults(servers: Sequence[str], strategy: str) -> Iterator[str]:
-    """Yield the faults of the places of *servers*."""
-    if len(servers) > 1 and is_served(strategy) and {"own", "workers"}.intersection(servers):
-        yield f"{mention('servers', one_line(','.join(servers), 60))}: own and workers stand alone"
 
 
 def out_of(name: str, value: float, limits: From) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from simulator.questions.checks import WITHOUT_NCCL, Checked, From, gpu_faults, is_served, server_faults, unread_faults
+from simulator.questions.checks import WITHOUT_NCCL, Checked, From, exchange_faults, is_served, unread_faults
 from simulator.questions.where import TODAY, Software, Where
 from simulator.records import dataclass
 from simulator.spelling import mention
@@ -86,8 +86,7 @@ class CollectiveQuestion(Checked):
             yield f"{mention('root')}: {ours}"
         if self.pairs and self.collective != "send-recv":
             yield f"{mention('pairs')}: is for {mention('collective', 'send-recv')}, not {self.collective}"
-        yield from server_faults(self.servers, self.strategy)
-        yield from gpu_faults(self.gpus)
+        yield from exchange_faults(self)
         yield from self.rank_faults(None if self.gpus is None else len(self.gpus))
         yield from unread_faults(self)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from simulator.package_data import own_data
 
@@ -21,30 +21,25 @@ class VersionNote(str):
     __slots__ = ()
 
 
-class FirstVersion(NamedTuple):
-    """The first version with something, and where that is said."""
-
-    version: Version
-    source: str
+def _first(kind: str) -> Mapping[Any, Version]:
+    told = own_data("simulator.questions", "nccl.yaml")[kind]
+    return {name: (major, minor) for name, (major, minor, _) in told.items()}
 
 
-_FIRST: Mapping[str, Mapping[Any, FirstVersion]] = {
-    kind: {name: FirstVersion((major, minor), source) for name, (major, minor, source) in first.items()}
-    for kind, first in own_data("simulator.questions", "nccl.yaml").items()
-}
-FEATURES: Mapping[Feature, FirstVersion] = _FIRST["features"]
-CHIPS: Mapping[int, FirstVersion] = _FIRST["chips"]
+FEATURES: Mapping[Feature, Version] = _first("features")
+"""The first version with each feature."""
+CHIPS: Mapping[int, Version] = _first("chips")
 """By the least compute capability of a generation: the first version made for it."""
 
 
 def has(version: Version, feature: Feature) -> bool:
     """Return whether *version* has *feature*."""
-    return version >= FEATURES[feature].version
+    return version >= FEATURES[feature]
 
 
 def chip_since(capability: int) -> Version:
     """Return the first version made for GPUs of a compute *capability*, such as 90 for 9.0."""
-    return next((since.version for least, since in CHIPS.items() if capability >= least), (2, 0))
+    return next((since for least, since in CHIPS.items() if capability >= least), (2, 0))
 
 
 def version_words(version: Version) -> str:

@@ -7,16 +7,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
 from simulator.errors import one_line
-from simulator.questions.checks import (
-    MOST,
-    WITHOUT_NCCL,
-    Checked,
-    From,
-    gpu_faults,
-    is_served,
-    server_faults,
-    unread_faults,
-)
+from simulator.questions.checks import MOST, WITHOUT_NCCL, Checked, From, exchange_faults, is_served, unread_faults
 from simulator.questions.collective import OF_NCCL, Algorithm, Protocol
 from simulator.questions.input import InputQuestion
 from simulator.questions.layout import REPLICAS, Layout
@@ -183,8 +174,7 @@ class StepQuestion(Checked):
         shards, one_process = self.layout.zero == 3, self.one_process
         yield from nf4_faults(self.sizes, self.options, shards=shards, one_process=one_process)
         yield from loss_faults(self.sizes, self.options, one_process=one_process)
-        yield from server_faults(self.servers, self.strategy)
-        yield from gpu_faults(self.gpus)
+        yield from exchange_faults(self)
         if self.gpus is not None:
             yield from self.device_faults(len(self.gpus))
         yield from unread_faults(self)

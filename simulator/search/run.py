@@ -26,6 +26,7 @@ from simulator.search.space import Candidate, Division, Space
 from simulator.spelling import spelt
 from simulator.units import format_size
 
+_AS_TOLD = ("step_time_s", "memory_bytes", "fits_by_band", "ways_error", "available_bytes")
 _LEAST_SIMULATED = 16
 _last: list[tuple[Space, Pricer]] = []
 _WORTH_SAYING = 0.01
@@ -134,18 +135,9 @@ def find_best(
         for way, answer in zip(ways, answers, strict=True):
             if answer["step_time_s"] is not None:
                 band = None if answer["band"] is None else Band(**answer["band"])
-                shares_s, outside = dict(answer["shares"]), tuple(answer["outside"])
-                found = answer["step_time_s"], answer["memory_bytes"], shares_s, band, outside
-                ranking.append(
-                    RankedLayout(
-                        way,
-                        *found,
-                        answer["fits_by_band"],
-                        rates_from(answer["rates"]),
-                        answer["ways_error"],
-                        answer["available_bytes"],
-                    )
-                )
+                told = {"shares_s": dict(answer["shares"]), "band": band, "rates": rates_from(answer["rates"])}
+                told |= {name: answer[name] for name in _AS_TOLD}
+                ranking.append(RankedLayout(way, outside=tuple(answer["outside"]), **told))
             elif answer["reason"] is None:
                 slower += 1
             else:

@@ -282,7 +282,7 @@ def nccl_of(software: str, compute_capability: str | None, *features: Feature) -
     """
     if said := _NCCL.search(software):
         return int(said[1]), int(said[2])
-    least = [FEATURES[feature].version for feature in features]
+    least = [FEATURES[feature] for feature in features]
     if compute_capability is not None:
         least.append(chip_since(round(10 * float(compute_capability))))
     if month := _MONTH.search(software):

@@ -102,7 +102,7 @@ class Nccl:
         kernels = KernelPlanner(builder, request, self.costs, present)
         if request.collective in SENDING:
             if not has(self.version, "send-recv"):
-                own, came = (version_words(version) for version in (self.version, FEATURES["send-recv"].version))
+                own, came = (version_words(version) for version in (self.version, FEATURES["send-recv"]))
                 raise Unsuitable(f"NCCL {own} has no send and receive, which came with {came}")
             kernels.point_to_point(one_channel=has(self.version, "peers") and graph.channels_to_a_peer == 1)
             return builder.build()

@@ -97,7 +97,7 @@ def fastest_choice(
     if not found:
         late = [a for a in algorithms or () if not has(graph.version, a)]
         if late:
-            came = version_words(FEATURES[late[0]].version)
+            came = version_words(FEATURES[late[0]])
             raise Unsuitable(f"NCCL {version_words(graph.version)} has no {late[0]}, which came with {came}")
         wanted = "" if algorithms is None else " among " + ", ".join(sorted(algorithms))
         wanted += "" if protocol is None else f" with {protocol}"
