@@ -135,12 +135,8 @@ def find_best(
         for way, answer in zip(ways, answers, strict=True):
             if answer["step_time_s"] is not None:
                 band = None if answer["band"] is None else Band(**answer["band"])
-                told: dict[str, Any] = {
-                    "shares_s": dict(answer["shares"]),
-                    "band": band,
-                    "rates": rates_from(answer["rates"]),
-                }
-                told |= {name: answer[name] for name in _AS_TOLD}
+                told: dict[str, Any] = {name: answer[name] for name in _AS_TOLD}
+                told |= {"shares_s": dict(answer["shares"]), "band": band, "rates": rates_from(answer["rates"])}
                 ranking.append(RankedLayout(way, outside=tuple(answer["outside"]), **told))
             elif answer["reason"] is None:
                 slower += 1
