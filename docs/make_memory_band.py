@@ -22,7 +22,7 @@ from statistics import median
 from typing import NamedTuple
 
 from simulator.api import Session
-from simulator.bands import LEVEL, class_of
+from simulator.bands.composition import LEVEL, class_of
 from simulator.cli import read
 from simulator.cli.step_questions import ask_steps
 from simulator.errors import SimulationError

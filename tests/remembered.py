@@ -13,7 +13,7 @@ from typing import ClassVar
 import pytest
 
 from simulator.api.session import Question, Session
-from simulator.bands import Composition
+from simulator.bands.composition import Composition
 from simulator.errors import InputError
 from simulator.questions.step import StepQuestion
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from simulator.api.context import Context, perturbations_of, refuse_passing, run_collective
-from simulator.bands import Composition
+from simulator.bands.composition import Composition
 from simulator.collectives.communicator import Request, Strategy, Unsuitable
 from simulator.collectives.registry import strategy_of
 from simulator.constants import DEFAULT, Constants

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from simulator.api.context import Context, chosen_gpus
-from simulator.bands import FORMATS, AnswerFacts, Composition, class_shares, host_chain, kernel_chain
+from simulator.bands import FORMATS, host_chain, kernel_chain
+from simulator.bands.composition import AnswerFacts, Composition, class_shares
 from simulator.collectives.lower import alpha_beta_ring_s
 from simulator.devices.predict import kernel_cost
 from simulator.engine.executor import execute

@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from simulator.bands import (
-    FORMATS,
+from simulator.bands import FORMATS, collective_chain, evidence, step_chain
+from simulator.bands.composition import (
     LEVEL,
     AnswerFacts,
     Band,
@@ -22,11 +22,8 @@ from simulator.bands import (
     Estimate,
     State,
     band_of,
-    collective_chain,
     distance,
     estimate,
-    evidence,
-    step_chain,
 )
 from simulator.errors import counted
 from simulator.network.machine import Machine

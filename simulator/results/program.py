@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from simulator.bands import AnswerFacts, Composition
+from simulator.bands.composition import AnswerFacts, Composition
 from simulator.engine.timeline import Span, Timeline
 from simulator.errors import counted
 from simulator.programs.costs import HeldMemory, ProgramLabel, SkippedRepetitions, State

@@ -10,8 +10,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
-from simulator.bands import Chain, class_shares, kernel_chain
-from simulator.bands import ClassShare as BandPart
+from simulator.bands import Chain, kernel_chain
+from simulator.bands.composition import ClassShare as BandPart
+from simulator.bands.composition import class_shares
 from simulator.devices import Bound, KernelCost
 from simulator.engine.timeline import Timeline
 from simulator.places import Place

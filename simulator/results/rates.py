@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from simulator.bands import Band
+from simulator.bands.composition import Band
 from simulator.questions.options import StepOptions
 from simulator.records import dataclass
 from simulator.results import Fact

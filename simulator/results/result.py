@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from simulator.bands import Band
+from simulator.bands.composition import Band
 from simulator.collectives.communicator import Request
 from simulator.engine.timeline import Timeline
 from simulator.network.machine import Machine

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from simulator.bands import Band
+from simulator.bands.composition import Band
 from simulator.devices.dispatch import dispatch_time
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.rates import sustained_clock

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from simulator.bands import ClassShare as BandPart
+from simulator.bands.composition import ClassShare as BandPart
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.rates import arithmetic_rate, computes_in_fp32
 from simulator.devices.predict import Device

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from math import exp
 from typing import Literal
 
-from simulator.bands import ClassShare as Share
-from simulator.bands import Composition, class_of, exchange_chain, host_chain, memory_spreads
+from simulator.bands import exchange_chain, host_chain
+from simulator.bands.composition import ClassShare as Share
+from simulator.bands.composition import Composition, class_of, memory_spreads
 from simulator.package_data import own_data
 from simulator.plan.plan import Flow, Fragment, Part
 from simulator.records import dataclass

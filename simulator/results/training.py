@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from simulator.bands import Band
+from simulator.bands.composition import Band
 from simulator.questions.collective import OF_NCCL
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import TODAY, month_words

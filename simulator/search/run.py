@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from simulator.api.outcome import least_step_s, step_fits
 from simulator.api.session import Session
-from simulator.bands import Band
+from simulator.bands.composition import Band
 from simulator.collectives.communicator import Unsuitable
 from simulator.errors import InputError, refused
 from simulator.questions.layout import parse_layout

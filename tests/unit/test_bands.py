@@ -10,22 +10,17 @@ import pytest
 
 from simulator.api import Session
 from simulator.api.calibrations import host_constants
-from simulator.bands import AnswerFacts as Facts
 from simulator.bands import (
-    ClassShare,
-    Composition,
     Evidence,
     MeasuredCoverage,
     Spread,
-    band_of,
-    class_shares,
     collective_chain,
-    distance,
-    estimate,
     evidence,
     kernel_chain,
     step_chain,
 )
+from simulator.bands.composition import AnswerFacts as Facts
+from simulator.bands.composition import ClassShare, Composition, band_of, class_shares, distance, estimate
 from simulator.cli import run
 from simulator.network.circumstances import machine_of
 from simulator.questions.calibration import Calibration

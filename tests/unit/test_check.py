@@ -20,7 +20,8 @@ from simulator.api.variants import (
     without_gpudirect,
     without_nvlink,
 )
-from simulator.bands import estimate, evidence
+from simulator.bands import evidence
+from simulator.bands.composition import estimate
 from simulator.errors import InputError
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import SlowLink, Where

@@ -11,7 +11,7 @@ import pytest
 
 from docs.make_memory_band import by_framework, inside_left_out, margin_of, share_quantile, spread_of, stated_memory
 from simulator.api import Session
-from simulator.bands import memory_spreads
+from simulator.bands.composition import memory_spreads
 from simulator.cli import run
 from simulator.cli.app import app as simulate
 from simulator.cli.search_command import best_lines

@@ -19,18 +19,8 @@ from typing import Any, NamedTuple
 
 from simulator.api import Session
 from simulator.api.session import Question
-from simulator.bands import (
-    FORMATS,
-    LEVEL,
-    AnswerFacts,
-    Chain,
-    Composition,
-    Evidence,
-    MeasuredCoverage,
-    Spread,
-    estimate,
-    of_parts,
-)
+from simulator.bands import FORMATS, Chain, Evidence, MeasuredCoverage, Spread
+from simulator.bands.composition import LEVEL, AnswerFacts, Composition, estimate, of_parts
 from simulator.errors import InputError
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.step import StepQuestion

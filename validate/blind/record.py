@@ -16,7 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
-from simulator.bands import LEVEL, Band
+from simulator.bands.composition import LEVEL, Band
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.records import asdict, dataclass, field, fields
 from simulator.user_files import read_user_file

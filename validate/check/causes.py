@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from simulator.api import Session
 from simulator.api.variants import LogQuestion, faulty_machines, fewer_links, narrower_pcie
-from simulator.bands import estimate, evidence
+from simulator.bands import evidence
+from simulator.bands.composition import estimate
 from simulator.errors import InputError
 from simulator.questions.collective import SENDING, Algorithm, CollectiveQuestion, Protocol
 from simulator.questions.nccl import version_words

@@ -6,7 +6,8 @@ from typing import Literal
 
 from simulator.api import Session
 from simulator.api.variants import LogQuestion, applied
-from simulator.bands import distance, evidence
+from simulator.bands import evidence
+from simulator.bands.composition import distance
 from simulator.errors import Fault, InputError, counted, few, one_line
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.nccl import VersionNote

@@ -9,7 +9,8 @@ from typing import Any, Literal, NamedTuple
 
 from simulator.api import Session
 from simulator.api.variants import ADAPTERS, SLOTS
-from simulator.bands import Composition, estimate, evidence
+from simulator.bands import evidence
+from simulator.bands.composition import Composition, estimate
 from simulator.console.style import PLAIN, Style
 from simulator.constants import DEFAULT, Values
 from simulator.errors import InputError

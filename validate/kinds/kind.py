@@ -9,7 +9,7 @@ from typing import Any
 
 from simulator.api import Session
 from simulator.api.session import Question
-from simulator.bands import Band
+from simulator.bands.composition import Band
 from simulator.errors import InputError, nearest, one_line
 from simulator.package_data import own_data, own_patterns
 from simulator.questions.step import StepQuestion

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from simulator.api import Session
 from simulator.api.calibrations import read_calibration
-from simulator.bands import Band
+from simulator.bands.composition import Band
 from simulator.console.run import collect_rarely, collected_after
 from simulator.errors import Fault, InputError, SimulationError, one_line
 from simulator.questions.calibration import Calibration
