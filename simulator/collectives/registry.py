@@ -11,6 +11,7 @@ from simulator.collectives.communicator import Strategy
 from simulator.constants import DEFAULT, Constants
 from simulator.effects import effect, has_effects
 from simulator.errors import nearest, one_line, refused
+from simulator.package_data import own_data
 from simulator.questions.where import Software
 from simulator.records import replace
 from simulator.spelling import mention
@@ -19,26 +20,8 @@ if TYPE_CHECKING:
     from importlib import metadata
 
 ENTRY_POINT_GROUP = "topocast.strategies"
-# In the order of the output of "simulate strategies".
-_BUILT_IN = {
-    "gpu0": "simulator.collectives.scheduled:gather_on_gpu",
-    "cpu": "simulator.collectives.scheduled:GATHER_ON_CPU",
-    "sharded": "simulator.collectives.scheduled:SHARDED",
-    "naive-ring": "simulator.collectives.rings:NAIVE_RING",
-    "ring": "simulator.collectives.rings:RING",
-    "single-ring": "simulator.collectives.rings:SINGLE_RING",
-    "bidirectional-ring": "simulator.collectives.rings:BIDIRECTIONAL_RING",
-    "multi-ring": "simulator.collectives.rings:MULTI_RING",
-    "tree": "simulator.collectives.scheduled:TREE",
-    "double-tree": "simulator.collectives.scheduled:DOUBLE_TREE",
-    "halving-doubling": "simulator.collectives.scheduled:HALVING_DOUBLING",
-    "hierarchical": "simulator.collectives.levels:HIERARCHICAL",
-    "parameter-server": "simulator.collectives.levels:parameter_server",
-    "nccl": "simulator.collectives.nccl.strategy:NCCL",
-}
-# Available by name only; left out when all strategies are compared.
-_NAMED_ONLY = {"gloo": "simulator.collectives.scheduled:GLOO"}
-_NUMBERED = {r"gpu\d{1,5}": "gpu0", r"parameter-server-(\d{1,5}|colocated|sharded)": "parameter-server"}
+# In the order of the output of "simulate strategies", those that are left out when all are compared, and patterns.
+_BUILT_IN, _NAMED_ONLY, _NUMBERED = own_data("simulator.collectives", "strategies.json").values()
 
 
 def strategy_names(*, named_only: bool = False) -> list[str]:
@@ -57,7 +40,7 @@ def find_strategy(name: str) -> Strategy:
     where = _BUILT_IN.get(base) or _NAMED_ONLY.get(base)
     if where is not None:
         module, _, attribute = where.partition(":")
-        built_in = getattr(importlib.import_module(module), attribute)
+        built_in = getattr(importlib.import_module(f"simulator.collectives.{module}"), attribute)
         return built_in if hasattr(built_in, "plan") else built_in(name)  # type: ignore[no-any-return]
     plugins = _plugins()
     if name in plugins:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from simulator.errors import InputError
+from simulator.package_data import own_data
 from simulator.questions.single import AccessQuestion, CopyQuestion
 from simulator.records import dataclass, field, fields
 
@@ -20,33 +21,10 @@ class HostTime:
     figures: Mapping[str, float] = field(default_factory=dict)  # by name, in SI, with the unit in the name
 
 
-_ALWAYS = frozenset(("where", "kind", "size_bytes", "device", "threads", "in_graph"))
-_ON_CPU = {
-    "stream": "reads writes element_bytes node",
-    "gather": "rows row_bytes node",
-    "strided": "stride_bytes element_bytes backward misaligned node page_bytes",
-    "random": "each_bytes outstanding misaligned reads writes node page_bytes",
-    "chase": "node page_bytes",
-    "shared": "cores state node",
-}
-_ON_GPU = {
-    "stream": "reads writes element_bytes resident block_threads persistent",
-    "gather": "rows row_bytes",
-    "chase": "level",
-}
-_OF_COPIES = {
-    "h2d": "src socket pinned both_ways waited",
-    "d2h": "src socket pinned both_ways waited fresh",
-    "p2p": "src dst staged both_ways waited pinned",
-    "d2d": "src both_ways waited pinned",
-    "h2h": "fresh pinned",  # takes as long pinned or not
-}
-
-
 def check_access_options(question: AccessQuestion, *, on_gpu: bool) -> None:
     """Raise InputError where *question* sets options that accesses of its kind do not use."""
-    known = _ON_GPU if on_gpu else _ON_CPU
-    _check(question, f"access:{question.kind} of {'a GPU' if on_gpu else 'a CPU'}", known.get(question.kind, ""))
+    device = "a GPU" if on_gpu else "a CPU"
+    _check(question, f"access:{question.kind} of {device}", device)
 
 
 def check_copy(question: CopyQuestion) -> None:
@@ -56,12 +34,13 @@ def check_copy(question: CopyQuestion) -> None:
         raise InputError(f"copy:{kind} names its GPU by src; write src={question.dst}, not dst={question.dst}")
     if kind == "d2h" and question.fresh and question.pinned:
         raise InputError("fresh applies to pageable memory; add pinned=no")
-    _check(question, f"copy:{kind}", _OF_COPIES[kind])
+    _check(question, f"copy:{kind}", "copies")
 
 
-def _check(question: AccessQuestion | CopyQuestion, what: str, known: str) -> None:
-    read = known.split()
-    said = [f.name for f in fields(question) if f.name not in _ALWAYS and getattr(question, f.name) != f.default]
+def _check(question: AccessQuestion | CopyQuestion, what: str, kinds: str) -> None:
+    reads = own_data("simulator.host", "reads.yaml")
+    read, always = reads[kinds].get(question.kind, ()), reads["always"]
+    said = [f.name for f in fields(question) if f.name not in always and getattr(question, f.name) != f.default]
     words, known = (
         ", ".join(name.removesuffix("_bytes").replace("_", "-") for name in names)
         for names in ([name for name in said if name not in read], sorted(read))
