@@ -65,11 +65,11 @@ def batch_load(
     machine: Machine,
     cpu: Cpu,
     *,
-    samples: int,
-    sample_elements: float,
+    samples: int,  # of so many elements each
+    sample_elements: float,  # as the network reads a sample
     element_bytes: int,
     is_image: bool,
-    missed: float = 1.0,
+    missed: float = 1.0,  # share of the samples that is not in memory
 ) -> BatchLoad:
     """Return the load of *samples*, of which the share *missed* is not in memory; or InputError."""
     costs, clock_Hz = cpu.constants(InputCosts), cpu.core_clock(cpu.core_count)

@@ -105,9 +105,9 @@ def chase(
     working_set_bytes: float,
     memory: Memory,
     page_bytes: float = 4096.0,
-    pages: float | None = None,
+    pages: float | None = None,  # over which the set is spread; None: as many as it fills
     *,
-    is_cyclic: bool = False,
+    is_cyclic: bool = False,  # each line is used once before the first is used again
 ) -> Chase:
     """Return the latency of loads in random (*is_cyclic*: repeated) order over *pages*; raises InputError."""
     page = page_bytes if is_cyclic else 0.0

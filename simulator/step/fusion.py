@@ -98,10 +98,10 @@ def _made(network: Network, group: _Open) -> FusedLayers:
 def saved_by_partition(
     network: Network,
     formats: Formats,
-    eager: SavedTensors,
-    narrow: frozenset[int] = frozenset(),
+    eager: SavedTensors,  # what autograd alone saves
+    narrow: frozenset[int] = frozenset(),  # layers that save copies of their inputs in nvfp4
     *,
-    in_blocks: bool = False,
+    in_blocks: bool = False,  # blocks are compiled one by one, and the loss is not
 ) -> SavedTensors:
     """Return what a compiled step saves, *eager* what autograd does; *narrow* layers save inputs in nvfp4."""
     return _Partition(network, formats, eager, in_blocks).saved(narrow)

@@ -30,9 +30,9 @@ class Group(NamedTuple):
 def compose_cluster(
     groups: Sequence[Group],
     *,
-    fabric: LinkPart | None = None,
+    fabric: LinkPart | None = None,  # of all NICs; None: their own rate
     switch: SwitchPart | None = None,
-    oversubscription: float = 1.0,
+    oversubscription: float = 1.0,  # the top switch carries one such part of all NICs' rates
 ) -> Topology:
     """Return *groups* on a switch that carries 1/*oversubscription* of all NICs; adds lacking NICs; or InputError."""
     first = groups[0].node

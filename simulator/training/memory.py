@@ -28,14 +28,14 @@ from simulator.workload.split.experts import expert_parameters
 
 
 def device_memory(
-    network: Network,
+    network: Network,  # its part of a step
     question: StepQuestion,
     device: Device,
-    layout: Layout,
-    in_flight: float = 1.0,
-    placement: Placement | None = None,
+    layout: Layout,  # with known degrees
+    in_flight: float = 1.0,  # micro-batches whose activations are saved at once
+    placement: Placement | None = None,  # None: what communicators hold does not count
     *,
-    gaps: bool = True,
+    gaps: bool = True,  # count what the allocator holds besides
 ) -> MemoryNeed:
     """Return a device's need for its part, *network*; without *placement* or *gaps*, these do not count."""
     if layout.ep_overlap and layout.pp == 1:

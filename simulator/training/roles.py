@@ -127,8 +127,8 @@ def roles_of(
     network: Network,
     options: StepOptions,
     *,
-    stragglers: Sequence[tuple[str, float]] = (),
-    fold: bool = True,
+    stragglers: Sequence[tuple[str, float]] = (),  # have roles of their own
+    fold: bool = True,  # one role for equal ranks
 ) -> list[Role]:
     """Return the roles of GPUs *ranks* in a step; without *fold*, one for each.  Raises InputError."""
     machine = places.machine

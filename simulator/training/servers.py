@@ -52,10 +52,10 @@ def plan_servers(
     shared: SharedStep,
     teams: Sequence[NodeTeam],
     servers: Sequence[int],
-    steps: Sequence[int],
+    steps: Sequence[int],  # of each team
     *,
-    starts_s: Sequence[float] = (),
-    loss: Loss | None = None,
+    starts_s: Sequence[float] = (),  # at which teams begin, if not all at once
+    loss: Loss | None = None,  # of one of the servers
 ) -> Plan:
     """Return the plan of *teams* over their *steps* from *starts_s* on, perhaps with a *loss*; or Unsuitable."""
     writer = _Writer(shared, teams, servers, loss)

@@ -72,11 +72,11 @@ class GroupExchange:
         self,
         builder: PlanBuilder,
         bundles: Sequence[ConcurrentGroups],
-        strategy: Strategy | list[OpenExchange],
-        loads_on: Mapping[int, float] | None = None,
+        strategy: Strategy | list[OpenExchange],  # while it is open: a list to which exchanges are added
+        loads_on: Mapping[int, float] | None = None,  # GPUs
         *,
         stream: str = STREAM,
-        once: bool = False,
+        once: bool = False,  # of equal copies, only one is sent to each machine
     ) -> None:
         self.builder, self.n_ranks, self._bundles = builder, bundles[0].n_ranks, tuple(bundles)
         self._strategy, self._loads_on, self._stream = strategy, loads_on, stream
@@ -150,12 +150,12 @@ class Worker:
         machine: Machine,
         place: Place,
         *,
-        captured: bool = False,
-        loads: bool = False,
-        pace: float = 1.0,
-        prefix: str = "",
-        host_stream: str = "",
-        turns: str = "",
+        captured: bool = False,  # one call launches the whole step, and the host never waits for results
+        loads: bool = False,  # kernels load the device's multiprocessors and memory
+        pace: float = 1.0,  # time of kernels relative to the mean device
+        prefix: str = "",  # of its streams, among several workers
+        host_stream: str = "",  # that several workers share
+        turns: str = "",  # a queue with one slot that kernels take, where processes share the device
     ) -> None:
         self._builder, self._place, self._captured, self._pace = builder, place, captured, pace
         self.prefix, self._turns = prefix, (turns,) if turns else ()
@@ -249,10 +249,10 @@ class RankRoles:
     def __init__(
         self,
         workers: Sequence[tuple[Role, Worker]],
-        exchanges: Mapping[str, GroupExchange] | None = None,
-        passes_beside: str = "",
+        exchanges: Mapping[str, GroupExchange] | None = None,  # within layers, by axis of the layout
+        passes_beside: str = "",  # the axis whose exchanges in blocks overlap with products
         *,
-        blocking: bool = False,
+        blocking: bool = False,  # hosts wait for exchanges too
     ) -> None:
         self.roles = tuple(role for role, _ in workers)
         self.workers = tuple(worker for _, worker in workers)
