@@ -294,10 +294,10 @@ def as_formula(name: str, elements: int, phase: str, precision: Precision) -> tu
     wide: Precision = "fp32" if ELEMENT_BYTES[precision] < ELEMENT_BYTES["fp32"] else precision
     if phase == "bwd_weight":
         return ()
-    return streamed(elements, wide, *(tuple(each) for row in passes_written(name, phase) for each in row))
+    return streamed(elements, wide, *(tuple(each) for row in formula_of(name, phase) for each in row))
 
 
-def passes_written(name: str, phase: str) -> Any:
+def formula_of(name: str, phase: str) -> Any:
     """Return the passes that ``composed.yaml`` has of *name* in *phase*."""
     return own_data("simulator.workload", "composed.yaml")[name]["forward" if phase == "fwd" else "backward"]
 

@@ -18,14 +18,7 @@ from collections.abc import Mapping
 
 from simulator.constants import Values
 from simulator.devices import Bound, KernelCost
-from simulator.devices.cpu import (
-    LIBRARIES,
-    LINE_BYTES,
-    Cpu,
-    region_time,
-    scalar_rate,
-    vector_rate,
-)
+from simulator.devices.cpu import LIBRARIES, LINE_BYTES, Cpu, region_time, scalar_rate, vector_rate
 from simulator.workload.kernels import Rowwise, Streaming
 from simulator.workload.operators import Gather, Pooling
 from simulator.workload.precision import ELEMENT_BYTES

@@ -7,16 +7,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from simulator.package_data import own_data
 from simulator.records import dataclass, replace
-from simulator.workload.kernels import (
-    Kernel,
-    Rowwise,
-    Shape,
-    Streaming,
-    as_formula,
-    column_sum,
-    passes_written,
-    streamed,
-)
+from simulator.workload.kernels import Kernel, Rowwise, Shape, Streaming, as_formula, column_sum, formula_of, streamed
 from simulator.workload.operator import (
     Direction,
     Divided,
@@ -132,10 +123,7 @@ class Reduction(Rows):
     autocast = "fp32"
     saved = ()
     result = ("rows",)
-    from_torch: ClassVar = {
-        **dict.fromkeys(_TORCH["sums"], _reduction),
-        **dict.fromkeys(_TORCH["losses"], _loss),
-    }
+    from_torch: ClassVar = {**dict.fromkeys(_TORCH["sums"], _reduction), **dict.fromkeys(_TORCH["losses"], _loss)}
 
     def forward_kernels(self, precision: Precision) -> Kernels:
         return (Rowwise("sum", self.rows, self.cols, precision),)
@@ -204,7 +192,7 @@ class LayerNorm(Rows):
             "weight": of_weight if phase != "bwd_data" else (),
         }
         found: Kernels = ()
-        for each in passes_written("module", phase):
+        for each in formula_of("module", phase):
             found += others[each] if isinstance(each, str) else streamed(*sizes[each[3]], tuple(each[:3]))
         return found
 
