@@ -10,6 +10,7 @@ A file is read as transformers reads it: ``model_type`` selects the family, and 
 - ``drops``: rates of dropout, by default ``drop_rate``; ``always_drops``: one whose 0 is not modelled.
 - ``usual`` and ``only``: values that are simulated, of which others are noted or refused; ``ignored``: keys without
   effect, such as dropout of attention weights, which is free in fused attention.
+- ``equal``: keys that must be so many times a size, and their values if they are missing (null: that).
 """
 
 from __future__ import annotations
@@ -169,14 +170,6 @@ def _shown(value: Any) -> str:
     return one_line(json.dumps(value), 60)
 
 
-_BERT_HEADS = {
-    "BertForPreTraining": "pretraining",
-    "BertForQuestionAnswering": "question-answering",
-    "BertForSequenceClassification": "classification",
-    "BertModel": "none",
-}
-
-
 def _entry(kind: str, c: Config) -> ZooEntry:
     """Return the network of *kind* with the sizes of *c*, which takes the faults and notes."""
     own = FAMILIES[kind]
@@ -190,6 +183,8 @@ def _entry(kind: str, c: Config) -> ZooEntry:
         sizes["dropout"] = _drops(c, said["drops"], said.get("drop_rate", 0.1))
     c.usual(**said.get("usual", {}))
     c.only(**said.get("only", {}))
+    for key, (size, times, missing) in said.get("equal", {}).items():
+        c.only(missing, **{key: [times * sizes[size]]})
     c.ignored(*said.get("ignored", ()))
     if family in _ODD:
         _ODD[family](c, said, sizes)
@@ -283,25 +278,19 @@ def _deepseek(c: Config, _: Mapping[str, Any], sizes: dict[str, Any]) -> None:
         c.note("num_nextn_predict_layers", f"{left_out}; {mention('sizes', 'mtp_layers=1')} adds one")
 
 
-def _t5(c: Config, _: Mapping[str, Any], sizes: dict[str, Any]) -> None:
-    c.only(num_decoder_layers=[sizes["layers"]])
-
-
-def _bert(c: Config, _: Mapping[str, Any], sizes: dict[str, Any]) -> None:
+def _bert(c: Config, said: Mapping[str, Any], sizes: dict[str, Any]) -> None:
     listed = c.value("architectures", [])
     named = str(listed[0]) if isinstance(listed, list) and listed else ""
-    if listed and named not in _BERT_HEADS:
+    if listed and named not in said["heads"]:
         shown = one_line(named or listed, 40)
         c.note("architectures", f"{shown} is simulated with the head of BertForPreTraining")
-    sizes["head"] = _BERT_HEADS.get(named, "auto")
+    sizes["head"] = said["heads"].get(named, "auto")
     c.usual(hidden_act=["gelu"])
-    c.only(3072, intermediate_size=[4 * sizes["hidden"]])
 
 
 def _vit(c: Config, _: Mapping[str, Any], sizes: dict[str, Any]) -> None:
     labels = c.value("id2label", {"0": "", "1": ""})
     sizes["classes"] = c.size("num_labels", default=len(labels) if isinstance(labels, dict) and labels else 2)
-    c.only(3072, intermediate_size=[4 * sizes["hidden"]])
 
 
 _ODD: dict[str, Callable[[Config, Mapping[str, Any], dict[str, Any]], None]] = {
@@ -310,7 +299,6 @@ _ODD: dict[str, Callable[[Config, Mapping[str, Any], dict[str, Any]], None]] = {
     "mpt": _mpt,
     "llama": _llama,
     "deepseek_v3": _deepseek,
-    "t5": _t5,
     "bert": _bert,
     "vit": _vit,
 }

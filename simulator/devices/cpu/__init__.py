@@ -20,7 +20,7 @@ from simulator.package_data import own_data
 from simulator.questions.calibration import Calibration
 from simulator.questions.where import CPU_LIBRARIES, CpuLibrary
 from simulator.records import dataclass, field
-from simulator.topology.parts import CpuPart
+from simulator.topology.parts import CacheLevel, CpuPart
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 LINE_BYTES = 64
@@ -220,21 +220,16 @@ def cpu_from_part(
         core_bandwidth_Bps=min(core_Bps, memory_Bps),
         memory_latency_s=latency_s,
         memory_bytes=part.memory_size * sockets if part.memory_size else math.inf,
-        caches=tuple(
-            Cache(
-                level.size,
-                min(level.shared_by_cores, cores),
-                level.bandwidth or 0.0,
-                level.bytes_per_cycle or 0.0,
-                level.memory_bandwidth or 0.0,
-                level.neighbours or 0.0,
-            )
-            for level in part.caches.values()
-        ),
+        caches=tuple(_cache(level, cores) for level in part.caches.values()),
         library=library,
         calibration=calibration or Calibration(),
         constants=constants,
     )
+
+
+def _cache(level: CacheLevel, cores: int) -> Cache:
+    figures = level.bandwidth, level.bytes_per_cycle, level.memory_bandwidth, level.neighbours
+    return Cache(level.size, min(level.shared_by_cores, cores), *(figure or 0.0 for figure in figures))
 
 
 class ThreadCosts(Values, file="cpu_threads"):

@@ -27,9 +27,7 @@ Mask = Literal["none", "add-padding", "add-causal", "where-causal", "bounded-cau
 
 def attention_of(library: AttentionLibrary | None) -> AttentionKind:
     """Return the kind whose kernel is of *library*; None: the kind that fuses the softmax alone."""
-    return next(
-        (kind for kind in ATTENTIONS if library is not None and _LIBRARIES.get(kind) == library), "fused-softmax"
-    )
+    return next((kind for kind in ATTENTIONS if library and _LIBRARIES.get(kind) == library), "fused-softmax")
 
 
 def self_attention(
