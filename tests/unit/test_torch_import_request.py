@@ -25,9 +25,8 @@ def test_a_module_and_a_factory() -> None:
         ("3x8x8, 10", (InputShape((3, 8, 8)), InputShape((10,)))),
     ],
 )
-def test_shapes_stand_behind_the_factory_or_apart(written: str, shapes: tuple[InputShape, ...]) -> None:
+def test_shapes_stand_behind_the_factory(written: str, shapes: tuple[InputShape, ...]) -> None:
     assert parse_torch(f"torch:m:f:{written}").shapes == shapes
-    assert parse_torch("torch:m:f", written).shapes == shapes
 
 
 @pytest.mark.parametrize(
@@ -52,11 +51,6 @@ def test_what_cannot_be_read_is_one_line(text: str, words: str) -> None:
     assert words in fault.message
     assert "\n" not in str(fault)
     assert caught.value.exit_status == 2
-
-
-def test_two_shapes_that_differ() -> None:
-    with pytest.raises(InputError, match="two shapes of inputs, 3 and 4"):
-        parse_torch("torch:m:f:3", "4")
 
 
 @pytest.mark.parametrize("broken", [False, True])

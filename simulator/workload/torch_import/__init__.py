@@ -19,18 +19,16 @@ def load_torch_workload(
     training: bool = True,
     sequence_length: int | None = None,
     image: int | None = None,
-    input_shape: str | None = None,
 ) -> TracedNetwork:
     """Return the trace of one pass through the module that *text* names.
 
     The factory is called with ``batch``, ``sequence_length`` and ``image``, where these are given and it has
     parameters of these names.  Without *training*, the module runs in ``eval`` mode, without loss or backward pass.
-    *input_shape* may replace the shape at the end of *text*.
 
     Raises InputError, with place and remedy, if there is no such factory, if it fails, or if its result cannot be
     traced; MissingDependency if PyTorch is not installed.
     """
-    request = parse_torch(text, input_shape)
+    request = parse_torch(text)
     try:
         import torch  # noqa: F401
     except ImportError as error:

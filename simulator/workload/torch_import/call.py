@@ -53,14 +53,14 @@ class Call:
         """Return whether *tensor* is a parameter, or a view of one."""
         return tensor.untyped_storage()._cdata in self.weights
 
-    def pair(self, name: str, default: int = 1) -> tuple[int, int]:
+    def pair(self, name: str) -> tuple[int, int]:
         """Return an argument as (height, width); in three dimensions, depth and height are multiplied."""
         value = self.arguments.get(name)
         values = [value] if isinstance(value, int) else list(value or ())
         if len(values) == 1:
             spatial = self.first.dim() - 2
             return (1 if spatial == 1 else values[0]), values[0]
-        return (prod(values[:-1]), values[-1]) if values else (default, default)
+        return (prod(values[:-1]), values[-1]) if values else (1, 1)
 
 
 def call_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, weights: frozenset[int]) -> Call:

@@ -31,7 +31,7 @@ class TorchRequest:
     shapes: tuple[InputShape, ...] = ()
 
 
-def parse_torch(text: str, input_shape: str | None = None) -> TorchRequest:
+def parse_torch(text: str) -> TorchRequest:
     """Return the request ``torch:package.module:factory[:3x224x224]``; raises InputError, with the valid form."""
     parts = text.split(":")
     if parts[0] != "torch" or len(parts) not in (3, 4) or not all(parts):
@@ -44,11 +44,8 @@ def parse_torch(text: str, input_shape: str | None = None) -> TorchRequest:
         if not all(part.isidentifier() for part in name.split(".")) or name.endswith(".py"):
             said = "write a.b for a/b.py" if "/" in name or name.endswith(".py") else f"write {_FORM}"
             raise refused("workload", f"'{one_line(name, 60)}' is not a name of a {what}; {said}", one_line(text, 80))
-    given = parts[3] if len(parts) == 4 else input_shape
-    if len(parts) == 4 and input_shape is not None and input_shape != parts[3]:
-        raise refused("workload", f"two shapes of inputs, {parts[3]} and {input_shape}", one_line(text, 80))
     try:
-        shapes = () if given is None else tuple(_shape(part.strip()) for part in given.split(","))
+        shapes = tuple(_shape(part.strip()) for given in parts[3:] for part in given.split(","))
     except ValueError as error:
         raise refused("workload", str(error), one_line(text, 80)) from None
     return TorchRequest(text, parts[1], parts[2], shapes)
