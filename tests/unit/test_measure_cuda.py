@@ -324,7 +324,7 @@ def test_a_graph_that_is_launched_too_slowly_says_so(device: Device) -> None:
     ],
 )
 def test_what_was_disturbed_is_not_graded_best(ran_dry: bool, throttled: str, trust: str, note: str) -> None:
-    case = Case("ops", "ops.csv", {"note": "said"}, lambda _: TimedWork(lambda _: None))
+    case = Case("ops.csv", {"note": "said"}, lambda _: TimedWork(lambda _: None))
     interval = Interval(1.0, 0.999, 1.001, 10, ran_dry)
     cells = runs._known(case, interval, Readings(throttled=throttled))
     assert (cells["trust"], cells["note"]) == (trust, note)
@@ -334,7 +334,7 @@ def test_the_version_of_nccl_is_written_where_there_is_one(monkeypatch: pytest.M
     """NCCL's costs depend on the version that `software` names."""
 
     def software() -> str:
-        case = Case("ops", "ops.csv", {}, lambda _: TimedWork(lambda _: None))
+        case = Case("ops.csv", {}, lambda _: TimedWork(lambda _: None))
         return str(runs._known(case, Interval(1.0, 0.999, 1.001, 10), Readings())["software"])
 
     assert "nccl" not in software()

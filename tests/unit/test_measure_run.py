@@ -30,7 +30,7 @@ from validate.machine.measure.run import Settings, measure  # noqa: E402
 
 
 def launch_case(name: str, call: Callable[[int], object], needs_bytes: int = 0) -> Case:
-    return Case("launch", "launch.csv", {"metric": name, "mode": "m"}, lambda _: TimedWork(call), needs_bytes)
+    return Case("launch.csv", {"metric": name, "mode": "m"}, lambda _: TimedWork(call), needs_bytes)
 
 
 @pytest.fixture
@@ -98,6 +98,23 @@ def test_a_case_that_fails_is_named_and_the_others_go_on(tmp_path: Path, groups:
     assert left["bad"].startswith("RuntimeError: not implemented")
     assert left["large"] == "out of memory"
     assert left["larger"].startswith("needs 1.15e+09 GB of memory")
+
+
+def test_a_step_over_more_ranks_that_fails_is_told_of_its_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its cases are those of steps, whose group is another."""
+
+    def fail(*_: object) -> None:
+        raise ValueError("no such step")
+
+    monkeypatch.setattr("validate.machine.measure.cases.steps.make_step", fail)
+    scaled = {"model": "resnet50", "batch": 1, "gpus": [1], "precision": "fp32", "bucket_bytes": 0, "parallel": ["dp"]}
+    (tmp_path / "scaling.json").write_text(json.dumps({"schema_version": 1, **scaled}))
+    said: list[str] = []
+    assert measure(Settings(tmp_path, ("scaling",), "cpu", effort=FAST), said.append) == 0
+    assert [row["group"] for row in record(tmp_path)["left"]] == ["scaling"]
+    assert said[-1].endswith("1 x ValueError: no such step")
 
 
 @pytest.mark.parametrize(
@@ -246,7 +263,6 @@ def test_a_budget_is_shared_and_kept(tmp_path: Path, groups: dict[str, list[Case
     def many(group: str) -> list[Case]:
         return [
             Case(
-                group,
                 "launch.csv",
                 {"metric": f"{group} {i}", "mode": "m"},
                 lambda _: TimedWork(lambda _: time.sleep(2e-3)),

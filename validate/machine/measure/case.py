@@ -2,6 +2,7 @@
 
 import errno
 import importlib
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -12,7 +13,6 @@ from typing import Any, Literal, TypeVar
 import torch
 
 from validate.machine.measure.bench import Bench
-from validate.machine.measure.table import CERTIFICATE
 from validate.machine.measure.timing import Call, Interval, Stopwatch
 
 Mode = Literal["stream", "single", "graph"]
@@ -57,7 +57,6 @@ class TimedRun:
 class Case:
     """One row to measure."""
 
-    group: str  # ``ops``, ``copies``, ...: the names of ``--only``
     table: str  # file of its row
     # cells that identify the case, unique within a table
     columns: Mapping[str, str | int | float]
@@ -94,25 +93,8 @@ class CaseGroup:
     file: str = ""  # file in the measurements folder that the group needs, if any
 
 
-GROUPS: dict[str, CaseGroup] = {
-    "asked": CaseGroup("steps:asked_cases", 25, ASKED),  # the steps that --workload asked for
-    "strategies": CaseGroup(
-        "collectives:strategy_cases", 10, EXCHANGES
-    ),  # the exchanges that --strategy asked for, rank by rank
-    "scaling": CaseGroup("steps:scaling_cases", 25, SCALING),  # the step that --gpus asked for, over more ranks
-    "launch": CaseGroup("launch", 3),  # what issuing work costs: kernels in a stream, alone, from a captured graph
-    "clocks": CaseGroup("clocks", 3),  # what the board holds in seconds of products, of streams, and of both in turn
-    "ops": CaseGroup("operators", 50),  # operators by class, size and precision
-    "memory": CaseGroup("memory", 8),  # bandwidth and latency by the size of what is touched
-    "copies": CaseGroup("copies", 8),  # copies between host and device, and between devices
-    "overlap": CaseGroup("copies:overlap_cases", 3),  # copies under way while the device computes
-    "steps": CaseGroup("steps", 25),  # whole training steps of networks
-    "storage": CaseGroup("storage", 3),  # sequential and random reads of a file
-    "collectives": CaseGroup("collectives", 10),  # collectives between the devices of this machine
-    "chosen": CaseGroup("operators:chosen_cases", 40, CERTIFICATE),  # the operators that narrow predictions most
-    "reserved": CaseGroup("reserved", 4, CERTIFICATE),  # memory that the allocator keeps, by pattern of use
-    "judged": CaseGroup("steps:judged_cases", 28, CERTIFICATE),  # six steps to judge a calibration with
-}
+_WRITTEN = json.loads(Path(__file__).with_name("groups.json").read_text(encoding="utf-8"))["groups"]
+GROUPS = {name: CaseGroup(told["yields"], told["share"], told.get("file", "")) for name, told in _WRITTEN.items()}
 
 
 def usual_groups(folder: Path) -> tuple[str, ...]:

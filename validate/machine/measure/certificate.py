@@ -32,13 +32,7 @@ _END_S = 2.0  # before the process is ended from outside, in which the last part
 _LEAST_S = 5.0  # with less time left, no process is begun: torch takes as long to load
 _MOST_LOAD_S = 20.0  # of each of the three works of the clocks
 _WORKS = 3.3  # the three works, with what they take besides
-_SENSORS = (
-    *("driver_version", "vbios_version", "pcie.link.gen.current", "pcie.link.gen.max", "pcie.link.width.current"),
-    *("pcie.link.width.max", "clocks.current.sm", "clocks.current.memory", "clocks.max.sm", "clocks.max.memory"),
-    *("clocks.applications.graphics", "power.limit", "power.default_limit", "power.max_limit", "power.draw"),
-    *("temperature.gpu", "ecc.mode.current", "ecc.errors.uncorrected.volatile.total", "mig.mode.current"),
-    *("persistence_mode", "compute_mode", "memory.used", "memory.total"),
-)
+_WRITTEN = json.loads(Path(__file__).with_name("groups.json").read_text(encoding="utf-8"))["certificate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +45,7 @@ class CertificatePart:
 
 
 _ASKED = "asked"  # operators that the user has prepared
-PARTS = (
-    CertificatePart("a-machine", (), 1),
-    CertificatePart("b-clocks", ("clocks",), 12),
-    CertificatePart("c-launches", ("launch",), 7),
-    CertificatePart("d-operators", (_ASKED, "chosen"), 40),
-    CertificatePart("e-memory", ("reserved",), 4),
-    CertificatePart("f-exchanges", ("copies", "collectives"), 8),
-    CertificatePart("g-steps", ("judged",), 28),
-    CertificatePart("h-operators", ("ops",), 7),
-)
+PARTS = tuple(CertificatePart(name, tuple(groups), share) for name, groups, share in _WRITTEN["parts"])
 CUT = "cut: its time was over"  # how a part ends that would take longer; what it had measured is kept
 JUDGES = tuple(part.name for part in PARTS[-2:])
 """The parts that nothing is fitted to: steps, and operators that were not chosen."""
@@ -191,7 +176,7 @@ def _write_machine(into: Path, device: str) -> None:
     bench = open_bench(device, into)
     facts: dict[str, Any] = environment(bench)
     if bench.is_cuda:
-        facts["driver_says"] = nvidia_smi(f"--query-gpu={','.join(_SENSORS)}", "--format=csv").splitlines()
+        facts["driver_says"] = nvidia_smi(f"--query-gpu={','.join(_WRITTEN['sensors'])}", "--format=csv").splitlines()
         facts["nvlinks"] = nvidia_smi("nvlink", "-s").splitlines()
     record = {"schema_version": 1, "finished": True, "date": datetime.now(UTC).date().isoformat()}
     write_json(into / RECORD, {**record, "machine": bench.name, "environment": facts, "left": []})

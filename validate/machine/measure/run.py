@@ -195,7 +195,7 @@ def _measure(this: _Run, queues: list[_Queue]) -> None:
             case.known(held)
             continue
         if case.needs_s > this.remaining_s:
-            this.leave(case.group, case.title, _OUT_OF_TIME)
+            this.leave(queue.name, case.title, _OUT_OF_TIME)
             continue
         began_s = time.perf_counter()
         queue.under_way = case
@@ -206,7 +206,7 @@ def _measure(this: _Run, queues: list[_Queue]) -> None:
             reason = failure_words(error)
             if not this.bench.alive():
                 raise Fatal(f"the device is lost: {reason}") from error
-            this.leave(case.group, case.title, reason)
+            this.leave(queue.name, case.title, reason)
         finally:
             with suppress(Exception):
                 this.bench.release()

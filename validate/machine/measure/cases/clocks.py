@@ -34,7 +34,7 @@ def cases(bench: Bench) -> Iterator[Case]:
         raise Unavailable("the clock of a CPU is modelled by the cores at work, not by time")
     needs_bytes = 3 * 2 * _SIDE**2 + 3 * 4 * _ELEMENTS
     for work in _WORKS:
-        yield Case("clocks", "clocks.csv", {"work": work}, partial(_build, work), needs_bytes=needs_bytes)
+        yield Case("clocks.csv", {"work": work}, partial(_build, work), needs_bytes=needs_bytes)
 
 
 def _build(work: str, bench: Bench) -> TimedWork:

@@ -70,7 +70,7 @@ def group_cases(bench: Bench, counts: Sequence[int], most_bytes: int = _MOST) ->
                 columns["note"] = "" if on_gpus else "gloo over loopback"
                 if whole:
                     build = partial(groups.build, name, whole, count)
-                    yield Case("collectives", "collectives.csv", columns, build, needs_bytes=2 * size)
+                    yield Case("collectives.csv", columns, build, needs_bytes=2 * size)
 
 
 class Groups(KeptRanks):
@@ -199,7 +199,7 @@ def strategy_cases(bench: Bench) -> Iterator[Case]:
             columns["note"] = "" if bench.is_cuda else "gloo over loopback" if launch() is None else "gloo"
             build = partial(_build, groups, name, exchange, collective, size, count)
             needs = 2 * size if exchange is None else _needs_bytes(exchange, is_cuda=bench.is_cuda)
-            yield Case("strategies", "collectives.csv", columns, build, needs_bytes=needs)
+            yield Case("collectives.csv", columns, build, needs_bytes=needs)
 
 
 def _needs_bytes(exchange: BufferExchange, *, is_cuda: bool) -> int:

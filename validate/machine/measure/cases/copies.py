@@ -54,7 +54,7 @@ def _case(
 ) -> Case:
     columns = Columns(kind=kind, src=src, dst=dst, bytes=size, pinned=pinned, note=note)
     build = partial(_copy, kind, src, dst, size, pinned == 1, threads)
-    return Case("copies", "copies.csv", columns, build, needs_bytes=4 * size)
+    return Case("copies.csv", columns, build, needs_bytes=4 * size)
 
 
 def _copy(kind: str, src: str, dst: str, size: int, pinned: bool, threads: int | None, bench: Bench) -> TimedWork:
@@ -123,7 +123,7 @@ def overlap_cases(bench: Bench) -> Iterator[Case]:
                 columns = Columns(kind=kind, src=src, dst=dst, bytes=size, pinned=1, note=words.format(work=work))
                 build = partial(_build, size, work, to_device, part, shared)
                 needs_bytes = size + 16 * max(_SIDE**2, _VECTOR)
-                yield Case("overlap", "copies.csv", columns, build, needs_bytes=needs_bytes, known=known)
+                yield Case("copies.csv", columns, build, needs_bytes=needs_bytes, known=known)
 
 
 def _products(size: int, bench: Bench) -> tuple[Callable[[], object], str]:

@@ -55,7 +55,7 @@ def cases(bench: Bench) -> Iterator[Case]:
 
 
 def _case(metric: str, mode: str, build: Callable[[Bench], TimedWork]) -> Case:
-    return Case("launch", "launch.csv", {"metric": metric, "mode": mode}, build)
+    return Case("launch.csv", {"metric": metric, "mode": mode}, build)
 
 
 def _host(bench: Bench) -> Stopwatch:

@@ -88,7 +88,7 @@ _STREAMS: dict[str, tuple[int, Callable[..., Call]]] = {
 
 def _stream_case(kernel: str, size: int, threads: int | str) -> Case:
     columns = Columns(bench="torch stream", kernel=kernel, bytes=size, threads=threads, dtype="fp32")
-    return Case("memory", "memory.csv", columns, partial(_stream, kernel, size, threads), needs_bytes=size)
+    return Case("memory.csv", columns, partial(_stream, kernel, size, threads), needs_bytes=size)
 
 
 def _stream(kernel: str, size: int, threads: int | str, bench: Bench) -> TimedWork:
@@ -102,7 +102,7 @@ def _gather_case(row_bytes: int, table_bytes: int, threads: int | str) -> Case:
     kernel = f"gather rows of {row_bytes} B"
     columns = Columns(bench="torch index_select", kernel=kernel, bytes=table_bytes, threads=threads, dtype="fp32")
     build = partial(_gather, row_bytes, table_bytes, threads)
-    return Case("memory", "memory.csv", columns, build, needs_bytes=table_bytes + 2 * _GATHERED)
+    return Case("memory.csv", columns, build, needs_bytes=table_bytes + 2 * _GATHERED)
 
 
 def _gather(row_bytes: int, table_bytes: int, threads: int | str, bench: Bench) -> TimedWork:
@@ -211,7 +211,7 @@ def chase_cases(bench: Bench, largest: int) -> Iterator[Case]:
     for size in spread(ladder(_SHORTEST, min(largest, _LONGEST), 2 if bench.is_cuda else 4)):
         columns = Columns(bench="pointer chase", kernel="load after load", bytes=size, threads=1, dtype="")
         build = partial(_on_gpu if bench.is_cuda else _on_cpu, size)
-        yield Case("memory", "memory.csv", columns, build, needs_bytes=4 * size)  # peak, while the order is drawn
+        yield Case("memory.csv", columns, build, needs_bytes=4 * size)  # peak, while the order is drawn
 
 
 def cycle(lines: int, line_bytes: int, device: Any) -> torch.Tensor:

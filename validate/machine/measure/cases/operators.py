@@ -47,14 +47,14 @@ def call_limits(bench: Bench) -> CallLimits:
 def cases(bench: Bench) -> Iterator[Case]:
     """Yield operators; some are repeated with host time, and some with cold caches."""
     for i, shape in enumerate(shapes(call_limits(bench), _COUNT if bench.is_cuda else _COUNT_CPU)):
-        yield operator_case(shape, bench, "ops")
+        yield operator_case(shape, bench)
         if bench.is_cuda and i % _SINGLE_EVERY == 0:
-            yield operator_case(shape, bench, "ops", "single")
+            yield operator_case(shape, bench, "single")
         if i % _COLD_EVERY == 0 and bench.cache_bytes / _MOST_SETS < shape.bytes < 2 * bench.cache_bytes:
-            yield operator_case(shape, bench, "ops", cache="cold")
+            yield operator_case(shape, bench, cache="cold")
 
 
-def operator_case(shape: OperatorCase, bench: Bench, group: str, mode: Mode | None = None, cache: str = "warm") -> Case:
+def operator_case(shape: OperatorCase, bench: Bench, mode: Mode | None = None, cache: str = "warm") -> Case:
     """Return the case of one operator, captured in a graph on a GPU unless *mode* says otherwise."""
     mode = mode or ("graph" if bench.is_cuda else "stream")
     dispatch = int(mode == "single" or not bench.is_cuda)  # a CPU's time includes the framework's
@@ -62,7 +62,7 @@ def operator_case(shape: OperatorCase, bench: Bench, group: str, mode: Mode | No
     if not bench.is_cuda:
         columns["threads"] = torch.get_num_threads()
     needs = int(shape.bytes * (3 if cache == "warm" else 2)) + (3 * bench.cache_bytes if cache == "cold" else 0)
-    return Case(group, "ops.csv", columns, partial(_build, shape, mode, cache), needs)
+    return Case("ops.csv", columns, partial(_build, shape, mode, cache), needs)
 
 
 def chosen_cases(bench: Bench) -> Iterator[Case]:
@@ -82,7 +82,7 @@ def chosen_cases(bench: Bench) -> Iterator[Case]:
             continue
         seen.append(cells)
         if (shape := sized(cells)).bytes < bench.memory_bytes / 3:
-            yield operator_case(shape, bench, "chosen")
+            yield operator_case(shape, bench)
 
 
 def single_operators(shape: MeasuredStep, bench: Bench) -> Iterator[Case]:
@@ -92,7 +92,7 @@ def single_operators(shape: MeasuredStep, bench: Bench) -> Iterator[Case]:
         raise Unavailable(reason)
 
     for part in operator_parts(shape.description(), shape.policy, shape.phase, channels_last=shape.channels_last):
-        found = operator_case(OperatorCase(part.cells, 1.0, 1.0), bench, "asked")
+        found = operator_case(OperatorCase(part.cells, 1.0, 1.0), bench)
         if not bench.is_cuda and shape.threads:
             found = replace(found, columns={**found.columns, "threads": shape.threads})
         yield replace(found, build=partial(left, f"{part.layer}: {part.reason}")) if part.reason else found

@@ -54,7 +54,7 @@ def cases(bench: Bench) -> Iterator[Case]:
         **{name: (partial(_pattern, pattern), 1 << 30) for name, pattern in _PATTERNS.items()},
         **{f"cross-entropy, {name}": (partial(_loss, *how), 16 * _TOKENS * _WORDS) for name, how in _LOSSES.items()},
     }.items():
-        yield Case("reserved", "allocations.csv", {"pattern": name}, build, needs_bytes)
+        yield Case("allocations.csv", {"pattern": name}, build, needs_bytes)
 
 
 def _pattern(pattern: Sequence[int], bench: Bench) -> TimedWork:

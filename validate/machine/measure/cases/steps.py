@@ -157,7 +157,7 @@ def judged_cases(bench: Bench) -> Iterator[Case]:
     """Yield the six steps that judge a calibration: eager, as one graph, compiled, each begun only with time for it."""
     for shape in step_shapes.judged_steps(policies_of(bench)) if bench.is_cuda else ():
         needs_s = _NEEDS_S[shape.issue] + (_TRIES_S if shape.channels_last and shape.issue == "eager" else 0.0)
-        yield replace(_case(shape, bench, partial(_build, shape)), group="judged", needs_s=needs_s)
+        yield replace(_case(shape, bench, partial(_build, shape)), needs_s=needs_s)
 
 
 def on_one_device(shapes: Iterable[MeasuredStep], bench: Bench) -> Iterator[Case]:
@@ -176,7 +176,7 @@ def parallel_cases(shapes: Sequence[MeasuredStep], bench: Bench) -> Iterator[Cas
 def _case(shape: MeasuredStep, bench: Bench, build: Callable[[Bench], TimedWork]) -> Case:
     threads = 0 if bench.is_cuda else torch.get_num_threads()
     columns = {"row_id": shape.row_id(bench.machine, threads), **shape.cells(threads)}
-    return Case("asked" if shape.network else "steps", "training.csv", columns, build)
+    return Case("training.csv", columns, build)
 
 
 def _build(shape: MeasuredStep, bench: Bench) -> TimedWork:

@@ -174,7 +174,7 @@ def cases(bench: Bench) -> Iterator[Case]:
 
     try:
         for access in _ACCESSES:
-            yield Case("storage", "storage.csv", asdict(access), partial(build, access))
+            yield Case("storage.csv", asdict(access), partial(build, access))
     finally:
         for file in opened:
             file.close()
