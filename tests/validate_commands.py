@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from simulator.console import later
-from validate.cli.command import COMMANDS, Given, declared
+from validate.cli import COMMANDS, declared
+from validate.cli.command import Given
 
 
 def ask(command: str, **said: Any) -> object:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from validate.cli.command import COMMANDS, Given
+from validate.cli import COMMANDS
+from validate.cli.command import Given
 
 FILES = Path(__file__).parents[2] / "validate" / "cli"
 ALWAYS = {"debug", "quiet"}  # read by the program, and by every remark
+BY_METHOD = {"answer": "json", "grades": "trust", "processes": "jobs"}
 BY_TABLE = {"run", "score"}  # files that hand what is given to others whole
 
 
@@ -22,6 +24,8 @@ def test_commands_read_the_options_that_are_declared() -> None:
         nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute)]
         read = {node.attr for node in nodes if isinstance(node.value, ast.Name) and node.value.id == "given"}
         assert not read - options - set(dir(Given)) - {"others"}, name
-        read |= {"json"} if "answer" in read else set()
-        read |= set(text.replace('"', " ").replace("=", " ").split())  # names in texts, as the command that asks again
+        read |= {option for method, option in BY_METHOD.items() if method in read}
+        read |= set(
+            text.replace('"', " ").replace("=", " ").replace(")", " ").replace("(", " ").split()
+        )  # names in texts, as the command that asks again
         assert name in BY_TABLE or not options - read - ALWAYS, name

@@ -1,17 +1,22 @@
 """The command line ``validate``: ``options.yaml`` declares each command, whose file is imported when it runs."""
 
 import sys
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Annotated, Any
 
 import typer
 
 from simulator import __version__
-from simulator.cli.written import EPILOG, SETTINGS
+from simulator.cli.written import EPILOG, OPTIONS, SETTINGS, Option, declared_option, with_options
+from simulator.console import later
 from simulator.console.run import run_app, run_process
-from validate.cli.command import COMMANDS, add_commands, check_named
+from simulator.errors import InputError
+from simulator.package_data import own_data
+from simulator.records import replace
+from validate.cli.command import Given
 
 __all__ = ["app", "main"]
+COMMANDS: Mapping[str, Any] = own_data("validate.cli", "options.yaml")["commands"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -19,6 +24,54 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if arguments is None:
         run_process(lambda: run_app(app, "validate"))
     sys.exit(run_app(app, "validate", arguments))
+
+
+def declared(told: Mapping[str, Any]) -> dict[str, Option]:
+    """Return the options of the command that *told* declares: its own, or simulate's, with another help if it says."""
+    found = {}
+    for name, each in told["options"].items():
+        if isinstance(each, dict):
+            found[name] = declared_option(each)
+        else:
+            found[name] = OPTIONS[name] if each is None else replace(OPTIONS[name], help=each, usual="")
+    return found
+
+
+def add_commands(app: typer.Typer, commands: Mapping[str, Any]) -> None:
+    """Add *commands*, or groups of them, to *app*; what answers one is imported when it runs."""
+    for name, told in commands.items():
+        if "commands" in told:
+            group = typer.Typer(name=name, help=told["help"], epilog=EPILOG, **SETTINGS)
+            add_commands(group, told["commands"])
+            group.callback(invoke_without_command=True)(_needing(f"{name}: ", told["commands"]))
+            app.add_typer(group)
+        else:
+            options = declared(told)
+            how = {"epilog": told.get("epilog", EPILOG), "context_settings": told.get("context_settings")}
+            answer = with_options({}, "context", *options, **options)(_answered(told["answer"], options))
+            app.command(name, help=told["help"], **how)(answer)
+
+
+def _answered(by: str, options: Mapping[str, Option]) -> Callable[..., None]:
+    def answer(context: typer.Context, **given: Any) -> None:
+        given |= {name: tuple(given[name] or ()) for name, option in options.items() if option.several}
+        if status := later(f"validate.cli.{by}")(Given(others=tuple(context.args), **given)):
+            raise typer.Exit(status)
+
+    return answer
+
+
+def _needing(where: str, known: Iterable[str]) -> Callable[[typer.Context], None]:
+    def group(context: typer.Context) -> None:
+        check_named(context, where, known)
+
+    return group
+
+
+def check_named(context: typer.Context, where: str, known: Iterable[str]) -> None:
+    """Raise InputError at *where*, a group, if none of its commands *known* was named."""
+    if context.invoked_subcommand is None:
+        raise InputError(f"{where}a command is needed: {', '.join(known)} (--help)")
 
 
 _TOLD = (

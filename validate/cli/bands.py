@@ -13,8 +13,7 @@ from simulator.console.style import Progress, choose_style
 from simulator.errors import InputError, one_line
 from validate.bands import make
 from validate.bands.make import BandRow, measured, thinned
-from validate.cli.command import Given
-from validate.cli.words import grades_in, incomplete, jobs_in, print_result
+from validate.cli.command import Given, incomplete, print_result
 from validate.constants.calibrate import calibrate_devices
 from validate.constants.fit import constants_text, write_package_file
 from validate.kinds import OPERATORS
@@ -35,7 +34,7 @@ def bands_command(given: Given) -> None:
         raise InputError("-: a file is needed")
     if given.judge and given.write:
         raise InputError("--judge leaves places out and writes nothing; one of the two")
-    grades, processes = grades_in(given.trust), jobs_in(given.jobs)
+    grades, processes = given.grades(), given.processes()
     scoring = Scoring(ScoringOptions())
     tables = [read_measurements(file, scoring.kinds) for file in files]
     given.remark(incomplete(table for table, _ in tables))

@@ -13,8 +13,7 @@ from simulator.records import asdict
 from simulator.user_files import read_user_file
 from validate.blind import record as recording
 from validate.blind.record import PREDICTIONS, PROJECT, RECORD, BlindErrors, BlindEvent, digest_of
-from validate.cli.command import Given
-from validate.cli.words import grades_in, incomplete, jobs_in
+from validate.cli.command import Given, incomplete
 from validate.kinds import KINDS
 from validate.kinds.kind import recognise
 from validate.score.scoring import Scoring, ScoringOptions
@@ -32,7 +31,7 @@ def blind_add(given: Given) -> None:
     if file is None or file == STDIN:
         raise InputError("a table in a file is needed, for example: validate blind add TABLE.csv --name mine ...")
     said = _needed(given, "name source commit date out")
-    folder, grades = Path(given.record) if given.record is not None else PROJECT, grades_in(given.trust)
+    folder, grades = Path(given.record) if given.record is not None else PROJECT, given.grades()
     events = recording.read_record(folder)
     recording.check_new(said["--name"], events)
     scoring = Scoring(ScoringOptions(given.topology, given.machine, None, given.device))
@@ -45,7 +44,7 @@ def blind_add(given: Given) -> None:
         _make_folder(option, place)
     questions, seal = recording.questions_of(table, kind), recording.sealed(raw)
     with Progress(len(table.rows), "predicting", quiet=given.quiet) as progress:
-        predictions = recording.predict_blind(questions, kind, scoring, grades, jobs_in(given.jobs), progress.advance)
+        predictions = recording.predict_blind(questions, kind, scoring, grades, given.processes(), progress.advance)
     written = recording.written_predictions(predictions)
     rows, predicted, refused = recording.outcomes_of(predictions)
     event = BlindEvent(

@@ -12,8 +12,7 @@ from simulator.errors import Fault, InputError, one_line
 from simulator.records import replace
 from simulator.topology.catalogue import load_part
 from simulator.user_files import read_user_file
-from validate.cli.command import Given
-from validate.cli.words import give, grades_in, opened
+from validate.cli.command import Given, give
 from validate.compare.calibrating import CLOCKS, FittedCalibration, FolderDevice
 from validate.compare.comparison import ComparisonOptions, find_places, fit_folder, scoring_at, unlike_part
 from validate.compare.folder import RECORD, read_folder
@@ -36,8 +35,8 @@ def _calibrate_folder(given: Given) -> None:
     if name is None:
         raise InputError("a folder is needed, for example: validate calibrate measured/ --out mine.calibration.yaml")
     folder = read_folder(name)
-    asked = ComparisonOptions(given.topology, (device,) if device else (), trust=grades_in(given.trust, folder))
-    with opened(out) as output:
+    asked = ComparisonOptions(given.topology, (device,) if device else (), trust=given.grades(folder))
+    with given.opened("out") as output:
         places = find_places(folder, asked.topology, asked.devices)
         bench = FolderDevice(places.part, scoring_at(places).names)
         fitted, rows = fit_folder(bench, folder, asked)
@@ -94,7 +93,7 @@ def calibrate_command(given: Given) -> None:
     if not device:
         raise InputError("--device is needed: the GPU part that was measured (simulate parts)")
     part = part_called(device)
-    grades = set(grades_in(given.trust))
+    grades = set(given.grades())
     source = file or trace or ""
     if out is not None and same_file(source, out):
         raise InputError(f"--out {one_line(out)}: is the table; name another file")
@@ -107,7 +106,7 @@ def calibrate_command(given: Given) -> None:
     else:
         _check_measured(source, part)
         raw = read_bytes(source)
-    with opened(out) as output:
+    with given.opened("out") as output:
         names = RowNames()
         found, skipped = _rows(raw, shown_as(source), part, grades, names)
         rows = calibrating_rows(found, {row.digest for row in found})

@@ -16,7 +16,6 @@ from simulator.results.columns import Heading, PlainTable
 from simulator.units import format_duration
 from validate.cli.calibrate import folder_yaml
 from validate.cli.command import Given
-from validate.cli.words import opened
 from validate.compare.certifying import CertifiedCalibration, certify, judged_rows, steps_of, unpack
 from validate.compare.classes import class_errors
 from validate.kinds.kind import MeasuredRow
@@ -28,7 +27,7 @@ _MOST_REASONS = 12
 def certify_command(given: Given) -> None:
     """Make a calibration of a certificate, and judge it on steps that nothing was fitted to."""
     archive, out, report = given.archive, given.out, given.report
-    with opened(out) as calibration, opened(report, "--report") as page, tempfile.TemporaryDirectory() as held:
+    with given.opened("out") as calibration, given.opened("report") as page, tempfile.TemporaryDirectory() as held:
         assert calibration is not None
         assert page is not None
         folder = Path(held)

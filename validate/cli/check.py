@@ -15,7 +15,6 @@ from validate.check.check import check_log, judged
 from validate.check.pace import checked_links, links_document, links_text
 from validate.check.report import as_document, as_text, check_page, headline
 from validate.cli.command import Given
-from validate.cli.words import opened
 from validate.compare.comparison import check_contradiction
 from validate.importing.nccl_tests import read_nccl_tests
 from validate.importing.other_tests import is_link_test, is_osu_tests, read_link_tests, read_osu_tests
@@ -54,8 +53,8 @@ def check_command(given: Given) -> int:
         return SLOW if any(link.is_slow for link in links) else 0
     (shown,) = logs
     with ExitStack() as stack:
-        output = stack.enter_context(opened(plot, "--plot"))
-        page = stack.enter_context(opened(report, "--report"))
+        output = stack.enter_context(given.opened("plot"))
+        page = stack.enter_context(given.opened("report"))
         read = read_osu_tests if is_osu_tests(texts[shown]) else read_nccl_tests
         log = read(texts[shown], shown, collective=given.collective, n_ranks=count)
         if log.gpu:

@@ -9,8 +9,7 @@ from simulator.cli.options import refuse
 from simulator.console.style import Progress
 from simulator.errors import InputError, one_line
 from simulator.units import format_duration
-from validate.cli.command import Given
-from validate.cli.words import number_in, print_result
+from validate.cli.command import Given, number_in, print_result
 from validate.machine.cluster import network, report
 from validate.machine.cluster.cases import (
     CaseOutcome,

@@ -1,24 +1,28 @@
-"""What a user gave a command, and the options that ``options.yaml`` declares for each."""
+"""What a user gave a command: the values of its options; results on standard output, remarks on standard error."""
+
+from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from simulator.cli.written import EPILOG, OPTIONS, SETTINGS, Option, declared_option, with_options
-from simulator.console import later
+from simulator.console.files import OutputFile
 from simulator.console.run import say
-from simulator.console.style import Style, choose_style
-from simulator.errors import InputError, one_line
-from simulator.package_data import own_data
-from simulator.records import replace
-from validate.cli.words import print_result
+from simulator.console.style import Style, choose_style, printable
+from simulator.errors import InputError, nearest, one_line
+from validate.machine.measure.host import usable_threads
+from validate.tables.table import PUBLISHED, is_incomplete, read_conventions
 
-COMMANDS: Mapping[str, Any] = own_data("validate.cli", "options.yaml")["commands"]
+if TYPE_CHECKING:
+    from validate.compare.folder import Folder
+    from validate.tables.table import Table
+
+TRUSTED = "A,B"
 
 
 class Given(SimpleNamespace):
@@ -52,50 +56,71 @@ class Given(SimpleNamespace):
                 words += [f"--{(option or name).replace('_', '-')}", text] if text is not None else []
         return shlex.join(words)
 
+    def opened(self, option: str) -> AbstractContextManager[OutputFile | None]:
+        """Return a context with the file of *option*, or with None; raises InputError if it cannot be written."""
+        path = getattr(self, option)
+        return nullcontext() if path is None else OutputFile(f"--{option}", path)
 
-def declared(told: Mapping[str, Any]) -> dict[str, Option]:
-    """Return the options of the command that *told* declares: its own, or simulate's, with another help if it says."""
-    found = {}
-    for name, each in told["options"].items():
-        if isinstance(each, dict):
-            found[name] = declared_option(each)
-        else:
-            found[name] = OPTIONS[name] if each is None else replace(OPTIONS[name], help=each, usual="")
-    return found
+    def grades(self, folder: Folder | None = None, usual: str = TRUSTED) -> tuple[str, ...]:
+        """Return the grades of ``--trust``; raises InputError if one is empty or, with *folder*, none of its rows'."""
+        text = usual if self.trust is None else self.trust
+        grades = tuple(grade.upper() for grade in words_in("--trust", text, "grades such as A,B"))
+        if folder is not None:
+            rows = ((table, record) for table in folder.tables.values() for record in table.rows)
+            known = {"A", "B", "C", *(table.cell(record, "trust").upper() for table, record in rows)} - {""}
+            for grade in grades:
+                if grade not in known:
+                    raise InputError(f"--trust: no grade '{one_line(grade, 20)}'; {nearest(grade, known)}")
+        return grades
 
-
-def add_commands(app: typer.Typer, commands: Mapping[str, Any]) -> None:
-    """Add *commands*, or groups of them, to *app*; what answers one is imported when it runs."""
-    for name, told in commands.items():
-        if "commands" in told:
-            group = typer.Typer(name=name, help=told["help"], epilog=EPILOG, **SETTINGS)
-            add_commands(group, told["commands"])
-            group.callback(invoke_without_command=True)(_needing(f"{name}: ", told["commands"]))
-            app.add_typer(group)
-        else:
-            options = declared(told)
-            how = {"epilog": told.get("epilog", EPILOG), "context_settings": told.get("context_settings")}
-            answer = with_options({}, "context", *options, **options)(_answered(told["answer"], options))
-            app.command(name, help=told["help"], **how)(answer)
+    def processes(self) -> int:
+        """Return the processes of ``--jobs``, by default one for each core; raises InputError."""
+        told = "a number of processes such as 2 is needed"
+        return usable_threads() if self.jobs is None else number_in("--jobs", self.jobs, r"0*[1-9][0-9]?", told)
 
 
-def _answered(by: str, options: Mapping[str, Option]) -> Callable[..., None]:
-    def answer(context: typer.Context, **given: Any) -> None:
-        given |= {name: tuple(given[name] or ()) for name, option in options.items() if option.several}
-        if status := later(f"validate.cli.{by}")(Given(others=tuple(context.args), **given)):
-            raise typer.Exit(status)
-
-    return answer
-
-
-def _needing(where: str, known: Iterable[str]) -> Callable[[typer.Context], None]:
-    def group(context: typer.Context) -> None:
-        check_named(context, where, known)
-
-    return group
+def words_in(option: str, text: str, example: str) -> list[str]:
+    """Return the distinct words in *text*, the value of *option*, in lower case; raises InputError if one is empty."""
+    words = [word.strip().lower() for word in text.split(",")]
+    if not all(words):
+        raise InputError(f"{option}: {example} are needed, with commas between; got '{one_line(text, 60)}'")
+    return list(dict.fromkeys(words))
 
 
-def check_named(context: typer.Context, where: str, known: Iterable[str]) -> None:
-    """Raise InputError at *where*, a group, if none of its commands *known* was named."""
-    if context.invoked_subcommand is None:
-        raise InputError(f"{where}a command is needed: {', '.join(known)} (--help)")
+def number_in(option: str, text: str, pattern: str, needed: str, most: int = 60) -> int:
+    """Return the whole number *text*, of *pattern*; raises InputError with *needed* and *most* letters of the text."""
+    if not re.fullmatch(pattern, text.strip(), re.ASCII):
+        raise InputError(f"{option}: {needed}; got '{one_line(text, most)}'")
+    return int(text)
+
+
+def share_in(text: str | None) -> float:
+    """Return the value of ``--rows`` as a fraction; raises InputError."""
+    try:
+        share = 1.0 if text is None else float(text)
+    except ValueError:
+        share = 0.0
+    if not 0.0 < share <= 1.0:
+        raise InputError(f"--rows: a share above 0 and at most 1 is needed, such as 0.2; got '{one_line(text, 60)}'")
+    return share
+
+
+def give(text: str, output: OutputFile | None) -> None:
+    """Write *text* to the file *output*, else to standard output."""
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        output.write(text.encode())
+
+
+def print_result(text: str) -> None:
+    """Print a result; characters that standard output cannot encode are escaped."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    sys.stdout.write(printable(text, sys.stdout).encode(encoding, "backslashreplace").decode(encoding))
+
+
+def incomplete(tables: Iterable[Table], *, fits: bool = False) -> list[str]:
+    """Return a remark on each of *tables* without what published conventions say; *fits*: without weights, too."""
+    told = f"is read without what its authors say elsewhere; validate table complete --conventions {PUBLISHED} adds it"
+    rules = read_conventions(PUBLISHED)
+    return [f"{table.file}: {told}" for table in tables if is_incomplete(table, rules, () if fits else ("fit_weight",))]

@@ -3,8 +3,7 @@
 from functools import partial
 
 from simulator.errors import InputError
-from validate.cli.command import Given
-from validate.cli.words import TRUSTED, grades_in, opened
+from validate.cli.command import TRUSTED, Given
 from validate.compare.comparison import ComparisonOptions, compared
 from validate.compare.folder import read_folder
 from validate.compare.report import comparison_document, comparison_page, comparison_text
@@ -16,7 +15,7 @@ def compare_command(given: Given) -> None:
     if given.folder is None:
         raise InputError("a folder is needed, for example: validate compare measured/")
     measured = read_folder(given.folder)
-    grades = grades_in(given.trust, measured)
+    grades = given.grades(measured)
     second = read_folder(given.second, "--with") if given.second is not None else None
     if calibrate is not None and calibrated_by is not None:
         raise InputError("--calibrate fits to a part of this folder, --calibrated-by to another; one of the two")
@@ -24,7 +23,7 @@ def compare_command(given: Given) -> None:
         raise InputError("--calibration is predicted with; what would be fitted here is judged from the data sheet on")
     short = read_folder(calibrated_by, "--calibrated-by") if calibrated_by is not None else None
     asked = ComparisonOptions(given.topology, given.device, given.calibration, calibrate, grades)
-    with opened(given.report, "--report") as output:
+    with given.opened("report") as output:
         found = compared(measured, asked, second, short)
         if output is not None:
             options = "topology device calibration calibrate calibrated_by second=with"

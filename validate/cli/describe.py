@@ -7,8 +7,7 @@ from simulator.errors import InputError, nearest, one_line
 from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.load import topology_from_text
 from simulator.topology.parts import GpuPart, NicPart
-from validate.cli.command import Given
-from validate.cli.words import give, opened
+from validate.cli.command import Given, give
 from validate.machine.describe.draft import draft, moving_guesses
 from validate.machine.describe.driver import Card, are_peers, ask_driver, named_for
 from validate.machine.describe.dumps.combine import combined
@@ -25,7 +24,7 @@ def describe_command(given: Given) -> None:
         raise InputError(f"{option}: applies to dumps of another machine; name one with --from")
     if nic is not None and not isinstance(load_part(nic), NicPart):
         raise InputError(f"--nic: no adapter is called '{one_line(nic, 40)}'; {nearest(nic, part_names('nic'))}")
-    with opened(out) as output:
+    with given.opened("out") as output:
         if given.dumps:
             text, remarks = combined([read_dump(file) for file in given.dumps], given.gpu, nic)
             try:

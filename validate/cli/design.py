@@ -15,8 +15,7 @@ from simulator.console.style import choose_style
 from simulator.errors import InputError
 from simulator.questions.checks import From
 from simulator.records import replace
-from validate.cli.command import Given
-from validate.cli.words import give, grades_in, opened, print_result
+from validate.cli.command import Given, give, print_result
 from validate.constants.calibrate import fit_calibration
 from validate.constants.design import NETWORKS, MeasurableOperator, candidates_of, chosen
 from validate.constants.families import calibrating_rows, countable, read_rows
@@ -41,8 +40,7 @@ def design_command(given: Given) -> None:
     if given.files:
         asks = {"--workload": workload is not None, "--batch": given.batch is not None, "--out": given.out is not None}
         refuse(asks, "is not read with tables, whose own rows are chosen from")
-        trust = grades_in("A" if given.trust is None else given.trust)
-        print_result("\n".join(_compared(given.files, part, counts, trust)) + "\n")
+        print_result("\n".join(_compared(given.files, part, counts, given.grades(usual="A"))) + "\n")
         return
     refuse({"--trust": given.trust is not None}, "is of the rows of tables; give a table")
     batch = given.batch
@@ -50,7 +48,7 @@ def design_command(given: Given) -> None:
     networks = NETWORKS
     if workload is not None:
         networks = tuple((name.strip(), parse_count("batch", batch or "1", _AMOUNT)) for name in workload.split(","))
-    with opened(given.out) as output:
+    with given.opened("out") as output:
         found = chosen(candidates_of(Session(), part, networks), max(counts))
         lines = ",\n".join(json.dumps(dict(each.key), separators=(", ", ": ")) for each in found)  # type: ignore[call-overload]
         give(f'{{"schema_version": 1, "operators": [\n{lines}\n]}}\n', output)

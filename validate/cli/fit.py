@@ -12,8 +12,7 @@ from simulator.console.style import Progress, Style
 from simulator.errors import InputError, nearest, one_line
 from simulator.records import asdict, dataclass, replace
 from simulator.results import taken
-from validate.cli.command import Given
-from validate.cli.words import incomplete, jobs_in, share_in
+from validate.cli.command import Given, incomplete, share_in
 from validate.constants import fit as fitting
 from validate.constants.families import FAMILIES, TERMS, Family, Term, read_rows
 from validate.constants.fit import Lines
@@ -59,7 +58,7 @@ def fit_tables(given: Given) -> None:
         raise InputError("a table is needed, for example: validate fit ops.csv")
     if STDIN in files:
         raise InputError("-: a file is needed, as each process that fits reads the tables")
-    processes, held_out = jobs_in(given.jobs), given.hold_out
+    processes, held_out = given.processes(), given.hold_out
     if given.leave_one_generation_out and leave_one_out is None:
         leave_one_out = "generation"
     of_rows = share_in(given.rows)

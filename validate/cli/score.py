@@ -9,8 +9,7 @@ from typing import Any
 from simulator.console.style import Progress
 from simulator.errors import InputError, nearest, one_line
 from simulator.records import replace
-from validate.cli import words
-from validate.cli.command import Given
+from validate.cli.command import TRUSTED, Given, incomplete, number_in, words_in
 from validate.cli.table import completed_table
 from validate.constants.calibrate import calibrate_devices
 from validate.kinds import OPERATORS
@@ -24,24 +23,24 @@ from validate.tables.table import STDIN, Table, same_file
 def score_command(given: Given) -> None:
     """Predict every row of measured tables and show the error."""
     files, out = given.files, given.out
-    grades = words.grades_in(given.trust)
+    grades = given.grades()
     axes: list[str] = []
     if given.by is not None:
-        axes = words.words_in("--by", given.by, "names of columns such as machine,collective")
+        axes = words_in("--by", given.by, "names of columns such as machine,collective")
     if not files:
         raise InputError("a table is needed, for example: validate score collectives.csv")
     if files.count(STDIN) > 1:
         raise InputError("- (standard input) can be read once; it is named twice")
     told = "a number of rows such as 50 is needed"
     rows = given.calibrate
-    count = 0 if rows is None else words.number_in("--calibrate", rows, r"0*[1-9][0-9]{0,5}", told)
-    processes = words.jobs_in(given.jobs)
+    count = 0 if rows is None else number_in("--calibrate", rows, r"0*[1-9][0-9]{0,5}", told)
+    processes = given.processes()
     if count and given.calibration:
         raise InputError("--calibrate fits what --calibration reads; one of the two")
     options = ("topology", "machine", "strategy", "device", "calibration", "baselines")
     scoring = Scoring(ScoringOptions(*(getattr(given, name) for name in options)))
     with ExitStack() as stack:
-        output = stack.enter_context(words.opened(out))
+        output = stack.enter_context(given.opened("out"))
         for file in files:
             if output is not None and same_file(file, out or ""):
                 raise InputError(f"--out {one_line(out)}: is one of the tables; name another file")
@@ -78,8 +77,8 @@ def score_command(given: Given) -> None:
     whole = scores_document(scored, strategy=given.strategy or "nccl", **asked) if given.json else None
     given.answer(whole, lambda style: scores_report(scored, style=style, **asked))
     said = [
-        *words.incomplete(table for table, _ in tables),
-        *_remarks(scored, grades, asked_for=given.trust != words.TRUSTED),
+        *incomplete(table for table, _ in tables),
+        *_remarks(scored, grades, asked_for=given.trust != TRUSTED),
     ]
     given.remark([*said, *given.wrote("out")])
 

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 
 from simulator.errors import Fault, InputError, nearest, one_line
 from validate.cli.command import Given
-from validate.cli.words import opened
 from validate.kinds import KINDS
 from validate.kinds.kind import Kind, read_measurements
 from validate.tables import table as tables
@@ -28,7 +27,7 @@ def complete_table(given: Given) -> None:
     if tables.same_file(file, out):
         raise InputError(f"--out {one_line(out)}: is the table; name another file")
     table, _ = read_measurements(file, KINDS, MAX_ROWS)
-    with opened(out) as output:
+    with given.opened("out") as output:
         content, counts = _completed(table, conventions)
         if output is not None:
             output.write(content)
