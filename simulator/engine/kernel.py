@@ -36,7 +36,7 @@ class SimulationClock:
     def call_at(self, time_s: float, action: Callable[[], None]) -> None:
         """Run *action* at *time_s*, or now if that time has passed."""
         delay_s = time_s - self.now_s
-        due = _Due(partial(self._run, action))
+        due = _Due(partial(self.run_now, action))
         self._env.schedule(due, _NORMAL, delay_s if delay_s > 0.0 else 0.0)  # type: ignore[arg-type]
 
     def call_last(self, action: Callable[[], None]) -> None:
@@ -47,12 +47,8 @@ class SimulationClock:
         """Return a queue with the given number of *slots*."""
         return Queue(self, simpy.Resource(self._env, slots))
 
-    def on(self, event: Event, action: Callable[[], None]) -> None:
-        """Run *action* when *event* happens."""
-        assert event.callbacks is not None
-        event.callbacks.append(partial(self._run, action))
-
-    def _run(self, action: Callable[[], None], _: Event) -> None:
+    def run_now(self, action: Callable[[], None], _: Event) -> None:
+        """Run *action* at the instant of an event that happens."""
         self.events += 1
         self.now_s = self._env.now
         action()
@@ -94,7 +90,8 @@ class Queue:
             self._held.append(request)
             action()
 
-        self._kernel.on(request, granted)
+        assert request.callbacks is not None
+        request.callbacks.append(partial(self._kernel.run_now, granted))
 
     def give(self) -> None:
         """Release the slot that has been held longest; do nothing if none is held."""

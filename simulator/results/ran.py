@@ -76,18 +76,14 @@ class LaunchRun:
 def issues_run(timeline: Timeline, place: Place, prefix: str) -> list[LaunchRun]:
     """Return the issues that the device at *place* ran, in order; skipped micro-batches count with their like."""
     stream = prefix + ("host" if place.name == place.host else "compute")
-    mine = [(task, span) for task, span in timeline.ran() if task.stream == stream]
-    skipped = next((task.about for task, _ in mine if isinstance(task.about, SkippedMicroBatches)), None)
-    found = []
-    for task, span in mine:
-        about = task.about
-        if isinstance(about, LaunchLabel):
-            issue, number, on_host = about
+    times, found = run_counts(timeline), []
+    for task, span in timeline.ran(LaunchLabel):
+        if task.stream == stream:
+            issue, number, on_host = task.about
             busy_s = issue.work.time_s if on_host else task.duration_s
             if any(part.loads for part in task.parts if isinstance(part, Work)):
                 busy_s = max(busy_s, span.end_s - span.start_s)
-            more = skipped.count if skipped is not None and skipped.micro_batch == number else 0
-            found.append(LaunchRun(issue, span.end_s, busy_s, number, 1 + more))
+            found.append(LaunchRun(issue, span.end_s, busy_s, number, times[task.id]))
     return found
 
 
