@@ -87,7 +87,6 @@ def thinned(rows: Iterable[BandRow]) -> list[BandRow]:
 
 
 def _group(row: MeasuredRow, question: Question, chain: Chain) -> tuple[str, Hashable]:
-    """Return the group of a row, and what those that do the same have in common."""
     if isinstance(question, StepQuestion):
         work = question.workload, question.options.mode, question.options.precision
         return chain[0].removeprefix("step "), work

@@ -74,7 +74,6 @@ def causes_of(
 
 
 def _choices(question: CollectiveQuestion) -> Iterator[tuple[set[str], Cause]]:
-    """Yield what NCCL may choose otherwise, with the settings that decide it, and other versions of it."""
     if question.nvls and question.collective not in SENDING:
         words = "NVLS off (NCCL_NVLS_ENABLE, no multicast memory)"
         shown = "'NVLS multicast support' of NCCL_DEBUG=INFO, the fabric manager's state"

@@ -140,7 +140,6 @@ _UNEVEN_FROM_BYTES = 1 << 20
 
 
 def _uneven(points: Sequence[Point]) -> Iterator[str]:
-    """Yield where the log contradicts itself: times in place against out of place, and one run against another."""
     large = [point for point in points if point.size_bytes >= _UNEVEN_FROM_BYTES]
     for what, each in {
         "in place takes longer than out of place": [point.in_s / point.out_s for point in large],

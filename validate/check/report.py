@@ -203,7 +203,6 @@ def as_document(checked: CheckedLog) -> dict[str, Any]:
 
 
 def _rate(checked: CheckedLog, size_bytes: int, time_s: float) -> str:
-    """Return the bus bandwidth in GB/s."""
     value = checked.busbw_bps(size_bytes, time_s) / 1e9
     return f"{value:.3g}" if value < 100 else f"{value:.0f}"
 

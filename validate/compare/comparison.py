@@ -344,7 +344,6 @@ def unlike_part(parts: Mapping[str, object], environment: Mapping[str, Any]) -> 
 
 
 def _unlike(name: str, part: GpuPart, measured: str, environment: Mapping[str, Any]) -> str:
-    """Return why the GPU *part* cannot be the device called *measured*; empty if it can be."""
     count = _gpu(environment).get("sm_count")
     if _other_count(part, count):
         return f"{name} has {part.sm_count} multiprocessors, and the {measured} that is measured has {count}"

@@ -85,12 +85,10 @@ def _place(row: MeasuredRow) -> dict[str, Any]:
 
 
 def _band(row: MeasuredRow) -> dict[str, float]:
-    """Return the ends of the 80 % band of a row's predicted time, in seconds; empty if it has no band."""
     return {} if row.band is None else taken(row.band, "low_s high_s")
 
 
 def _own_code_words(name: str, times: float) -> str:
-    """Return a sentence that compares the step *name*, run with its own code, with the module of its operators."""
     return f"{name}: takes {times:.3g} times as long as the module that is built of its operators"
 
 
@@ -144,7 +142,6 @@ def comparison_page(found: Comparison, command: str) -> str:
 
 
 def _most(what: str, style: Style) -> int:
-    """Return how many of a list are shown; on a page nearly all."""
     return _MOST_ON_PAGES if isinstance(style, Collected) else _MOST[what]
 
 
@@ -252,7 +249,6 @@ def _classes(found: Comparison, style: Style) -> list[str]:
 
 
 def _interval(item: ClassErrors) -> str:
-    """Return the 95 % interval of a class's median error; empty where it is not known."""
     known = item.median_low is not None and item.median_high is not None
     return f"{_number(item.median_low or 0.0)}-{_number(item.median_high or 0.0)}" if known else ""
 

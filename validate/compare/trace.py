@@ -122,7 +122,6 @@ def _overview(trace: Trace, chosen: Sequence[int], span_s: float, steps: int) ->
 
 
 def _union_s(spans: list[tuple[float, float]]) -> float:
-    """Return the length of the union of *spans* (pairs of start and length), in seconds."""
     total, reached = 0.0, float("-inf")
     for start_s, time_s in sorted(spans):
         total += max(0.0, start_s + time_s - max(start_s, reached))

@@ -1,4 +1,4 @@
-"""Fit the calibration factors of one device to measured operators (:mod:`validate.constants.least`); their YAML."""
+"""Fit the calibration factors of one device to measured operators (:mod:`validate.constants.fit`); their YAML."""
 
 import math
 from collections import Counter

@@ -5,10 +5,10 @@ correlations of calibration (docs/decisions/calibration.md).  All mechanisms are
 measured know little of some.  No measured time is read.
 """
 
-import heapq
 import json
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from simulator.api import Session
@@ -50,14 +50,9 @@ class MeasurableOperator:
 def chosen(candidates: Sequence[MeasurableOperator], count: int) -> list[MeasurableOperator]:
     """Return the *count* *candidates* that narrow most, in order; raises MissingDependency without NumPy."""
     fields = [_Field(mine) for _, mine in sorted(gathered((each.variety, each) for each in candidates).items())]
-    waiting = [(-field.gain, i) for i, field in enumerate(fields) if field.gain > 0.0]
-    heapq.heapify(waiting)
     found: list[MeasurableOperator] = []
-    while waiting and len(found) < count:
-        _, i = heapq.heappop(waiting)
-        found.append(fields[i].take())
-        if fields[i].gain > 0.0:
-            heapq.heappush(waiting, (-fields[i].gain, i))
+    while len(found) < count and any(field.gain > 0.0 for field in fields):
+        found.append(max(fields, key=attrgetter("gain")).take())
     return found
 
 
@@ -80,10 +75,8 @@ class _Field:
             squares = squares + axis[0][0] ** 2 * (words[:, None] != words)
         self._covariance = _COMMON + (1.0 - _COMMON) * np.exp(-np.sqrt(squares) / NEAR[0])
         self._weight = np.array([each.weight for each in self._all])
-        names = sorted({name for each in self._all for name in each.steps})
+        names = sorted({name for each in self._all for name in each.steps}) or [""]
         self._steps = np.array([[each.steps.get(name, 0.0) for each in self._all] for name in names])
-        if not names:
-            self._steps = np.zeros((1, len(self._all)))
         self._left = np.array([each.measurable for each in self._all])
         self._next()
 

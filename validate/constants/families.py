@@ -55,7 +55,7 @@ class Family:
 
     ``kind`` is the kind of table; ``ops`` are operators or collectives, empty for all; ``grades`` maps trust grades to
     weights; ``held_out`` names the sizes of a shape, of which one in 16 is never fitted to; ``predicts`` selects the
-    rows of this model.  ``straight``: the fit is linearised at the constants in use (:mod:`validate.constants.least`).
+    rows of this model.  ``straight``: the fit is linearised at the constants in use (:mod:`validate.constants.fit`).
     """
 
     name: str

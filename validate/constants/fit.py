@@ -107,7 +107,6 @@ def _unseen(np: Any, errors: Callable[[Any], Any], x: Any, scale: Any, sigma: An
 
 
 def _soft(np: Any, squares: Any, n_rows: int) -> Any:
-    """Return the soft L1 loss with its derivatives; for priors the plain square."""
     rows = np.sqrt(1.0 + squares[:n_rows])
     return _with_plain(np, (2.0 * (rows - 1.0), 1.0 / rows, -0.5 / rows**3), squares[n_rows:])
 
@@ -330,7 +329,6 @@ def _chosen(
 
 
 def _weights(family: Family, rows: Sequence[MeasuredRow]) -> list[float]:
-    """Return each row's weight: more where a place has few rows, whose total yet stays below that of many."""
     count = Counter(row.place for row in rows)
     most = max(count.values(), default=0)
     return [row.weight * _grade(family, row) * math.sqrt(most / count[row.place]) for row in rows]

@@ -96,7 +96,6 @@ def _graded(times: Mapping[str, Times]) -> dict[str, dict[Shape, Graded]]:
 
 
 def _newest(source: Source, what: str, device: str, word: str, left_out: LeftOut) -> list[SourceTable]:
-    """Return the newest table of *what* on *device* for each framework; rows of older ones are left out."""
     tables = source.newest(what, device)
     for table in source.tables(what):
         if table.device == device and table not in tables:

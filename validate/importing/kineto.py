@@ -161,7 +161,6 @@ class _Reader:
             held, at = self._moved(held, at) + more, 0
 
     def _find_list(self, text: IO[str]) -> str:
-        """Return the text read so far after the opening bracket of the list of events."""
         held = text.read(_CHUNK)
         if held.lstrip("\ufeff \t\r\n").startswith("["):
             return self._moved(held, held.index("[") + 1)

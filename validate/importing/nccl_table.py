@@ -197,7 +197,6 @@ def _mended(lines: list[str]) -> list[str]:
 
 
 def _is_header(line: str, shown: str, number: int) -> bool:
-    """Return whether *line* names the columns; raises InputError for columns that are not those of nccl-tests."""
     if "#" not in line or not all(word in line for word in ("size", "count", "type")):
         return False
     words = [word for word in line.split() if word.removeprefix("#") in (*_COLUMNS, "cputime")]

@@ -111,7 +111,6 @@ def _numbers(text: str) -> list[int]:
 
 
 def _convolution(stride: int, pad: int, groups: int, dims: Dims, given: Sequence[str], strides: Dims) -> Reading:
-    """Read a convolution whose arguments have these numbers."""
     (batch, c_in, height, width), (c_out, _, kernel_h, kernel_w) = dims[0], dims[1]
     (down, right), (above, beside) = ((2 * _numbers(given[i]))[-2:] for i in (stride, pad))
     by_pixels = bool(strides) and len(strides[0]) == 4 and strides[0][1] == 1 and c_in > 1

@@ -143,7 +143,6 @@ def _conv2d(size: Size, _: Cell) -> ops.Operator:
 
 
 def _cast(size: Size, cell: Cell) -> ops.Operator:
-    """Read a copy of ``rows`` times ``cols`` elements of ``dtype`` in the format ``variant``."""
     n, read = size("rows") * size("cols"), ELEMENT_BYTES[cast(Precision, cell("dtype"))]
     if not cell("variant"):
         raise NotScored("a cast needs the format that it writes in variant")

@@ -136,7 +136,6 @@ def _entry(name: str, cell: Cell) -> ZooEntry:
 
 
 def _micro_batches(cell: Cell, replicas: int) -> int:
-    """Return micro-batches per replica, as given or by division; raises NotScored if unknown or uneven."""
     said, each, every = (_whole(cell, column) for column in ("grad_accum", "micro_batch", "global_batch"))
     if said is None and each is None and (_whole(cell, "pp") or 1) > 1:
         raise NotScored("micro_batch missing, of a pipeline")

@@ -201,7 +201,6 @@ def _memory(table: ScoredTable, style: Style) -> list[str]:
 
 
 def _scaling(table: ScoredTable, style: Style) -> list[str]:
-    """Return the errors of scaling efficiencies as a table, in percentage points; one line where nothing scales."""
     body = [["scaling efficiency, in points", "pairs", "measured", "predicted", "median", "p90", "bias"]]
     for each in table.efficiencies.scaling():
         figures = [f"{100 * each[name]:.1f}" for name in ("measured", "predicted", "median", "p90")]

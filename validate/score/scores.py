@@ -141,7 +141,6 @@ def median_of(place: str, rows: Scores) -> float | None:
 
 
 def _order(labels: tuple[str, ...]) -> list[tuple[int, float, str]]:
-    """Return a sort key that orders numbers by value, before words; large sizes before small ones."""
     keys = []
     for label in labels:
         value = figure(label)

@@ -119,7 +119,6 @@ OTHER_REASON = f"another of more than {MOST_DIFFERENT:,} reasons"  # stands for 
 
 
 def _judge(row: MeasuredRow, answer: Predicted, trust: Sequence[str]) -> None:
-    """Give *row* its prediction, and the reason why it or a figure of its memory does not count."""
     is_outside = bool(row.grade) and row.grade not in trust
     context = f"context: trust {one_line(row.grade, 20)}" if is_outside else ""
     row.predicted_s, row.band, row.baseline_s = answer.predicted_s, answer.band, answer.baseline_s

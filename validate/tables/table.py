@@ -122,7 +122,6 @@ def _rules(source: YamlSource) -> Conventions:
 
 
 def _faults_of(rule: Any) -> list[tuple[tuple[str, ...], str]]:
-    """Return the mistakes of a *rule* as written, each with its place within it."""
     if not isinstance(rule, dict):
         return [((), "a rule with when, set and source is needed")]
     unknown = [str(key) for key in rule.keys() - {*_KEYS}]
