@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from simulator.api.variants import LogQuestion, faulty_machines, fewer_links, na
 from simulator.bands import evidence
 from simulator.bands.composition import estimate
 from simulator.errors import InputError
+from simulator.package_data import own_data
 from simulator.questions.collective import SENDING, Algorithm, CollectiveQuestion, Protocol
 from simulator.questions.nccl import version_words
 from simulator.questions.where import NCCL_TODAY, SlowLink
@@ -29,7 +30,7 @@ _PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
 _HALF = 0.5  # a card in a slot of half the width, which NCCL knows where it is on PCIe
 _ERAS = ((2, 18), NCCL_TODAY)
 _CHOICE = "'Algo' and 'proto' of NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=TUNING"
-_RATES = ((0.5, "half"), (0.25, "a quarter"), (0.125, "an eighth"))
+_AMISS: Mapping[str, Any] = own_data("validate.check", "causes.yaml")
 SHOWN = ", as NCCL reports"  # how words of a cause end that the log shows to be there
 
 
@@ -98,36 +99,23 @@ def _slow_links(session: Session, question: CollectiveQuestion) -> Iterator[_Slo
     """Yield a slow or missing link of each kind at GPUs and adapters, then a machine of several with slow adapters."""
     machine = session.machine(question.where)
     seen = set()
-    at_gpus, at_rails = "`nvidia-smi nvlink -s` on each machine", "ib_write_bw or iperf3 over each rail at once"
     adapters = []  # of the first machine
     for link in machine.links:
         first, second = machine.nodes[link.src], machine.nodes[link.dst]
-        kinds = first.kind, second.kind
-        ends = f"{first.name}-{second.name}"
+        sort, ends = (first.kind, second.kind, link.kind, link.count), f"{first.name}-{second.name}"
         adapters += [ends] if first.kind == "nic" and first.host == 0 else []
-        if first.host != 0 or (*kinds, link.kind, link.count) in seen:
+        if first.host != 0 or sort in seen:
             continue
-        if kinds == ("gpu", "gpu"):
-            yield f"the links of two GPUs down, as {ends}", (SlowLink(ends, 0.0),), None, at_gpus
-            if down := link.count // 2:
-                words = f"{down} of the {link.count} links of two GPUs down, as {ends}"
-                yield words, (SlowLink(ends, 1.0 - down / link.count),), link.count, at_gpus
-        elif kinds == ("gpu", "nvlink-switch"):
-            yield f"half of the links of one GPU down, as {ends}", (SlowLink(ends, 0.5),), None, at_gpus
-        elif kinds == ("nic", "network-switch"):
-            for rate, words in _RATES[:2]:
-                told = f"one rail at {words} of its rate (oversubscribed, a cable), as {ends}"
-                yield told, (SlowLink(ends, rate),), None, at_rails
-        elif kinds in (("gpu", "pcie-switch"), ("gpu", "cpu")):
-            for rate, words in _RATES:
-                told = f"one GPU's link at {words} of its rate, as {ends}"
-                yield told, (SlowLink(ends, rate),), None, "`nvidia-smi -q`, `nvbandwidth` on each GPU"
-        else:
-            continue
-        seen.add((*kinds, link.kind, link.count))
-    for rate, words in _RATES[:2] if machine.n_hosts > 1 and len(adapters) > 1 else ():
-        told = f"one node's adapters at {words} of their rate, as node0"
-        yield told, tuple(SlowLink(each, rate) for each in adapters), None, "the same test on each pair of machines"
+        seen.add(sort)
+        down = link.count // 2
+        for words, share, measure in _AMISS["links"].get(f"{first.kind} {second.kind}", ()):
+            told = f"{words.format(down, link.count)}, as {ends}"
+            if share is not None:
+                yield told, (SlowLink(ends, share),), None, measure
+            elif down:
+                yield told, (SlowLink(ends, 1.0 - down / link.count),), link.count, measure
+    for words, rate, measure in _AMISS["adapters"] if machine.n_hosts > 1 and len(adapters) > 1 else ():
+        yield f"{words}, as node0", tuple(SlowLink(each, rate) for each in adapters), None, measure
 
 
 _MOST_SIZES = 4  # sizes at which other settings are simulated: the largest
@@ -185,17 +173,10 @@ def setting_effects(
 
 
 def _others(question: CollectiveQuestion, settings: dict[str, str]) -> Iterator[tuple[str, str]]:
-    sends, several = question.collective in SENDING, (question.where.nodes or 1) > 1
-    for names, values in {
-        ("NCCL_P2P_LEVEL", "NCCL_P2P_DISABLE"): ("SYS",),
-        ("NCCL_NET_GDR_LEVEL", "NCCL_IB_GDR_LEVEL"): ("SYS",) if several else (),
-        ("NCCL_NCHANNELS_PER_NET_PEER",): ("4",) if sends else (),
-        ("NCCL_ALGO",): ("Ring", "Tree", "NVLS", "NVLSTree") if not sends else (),
-        ("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS"): ("16", "32") if not sends else (),
-        ("NCCL_PXN_DISABLE",): ("1",) if not sends else (),
-        ("NCCL_PROTO",): ("Simple", "LL128", "LL") if not sends else (),
-    }.items():
-        if not settings.keys() & {*names}:
+    found = {"all", "sends" if question.collective in SENDING else "collectives"}
+    found |= {"several machines"} if (question.where.nodes or 1) > 1 else set()
+    for names, values, what in _AMISS["settings"]:
+        if what in found and not settings.keys() & {*names}:
             yield from ((names[0], value) for value in values)
 
 

@@ -21,13 +21,8 @@ from validate.tables.names import RowNames
 from validate.tables.statistics import digest, relative_error
 from validate.tables.table import Table, read_bytes, shown_as, tabulate
 
-MEMORY_COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "allocated": ("max_allocated_bytes", "peak_bytes"),
-    "reserved": ("max_reserved_bytes",),
-    "process": ("smi_bytes",),
-}  # columns by figure; of several the first with a value counts
-
 WORDS: Mapping[str, Any] = own_data("validate.kinds", "words.yaml")
+MEMORY_COLUMNS: Mapping[str, Sequence[str]] = WORDS["memory"]  # by figure; of several the first with a value counts
 CELLS = own_patterns("validate.kinds", "words.yaml", "cells")  # what cells say
 
 ALL_COLUMNS = tuple(column for columns in MEMORY_COLUMNS.values() for column in columns)

@@ -19,7 +19,7 @@ from simulator.questions.calibration import Calibration
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, field, replace
 from validate.kinds import KINDS, OPERATORS
-from validate.kinds.kind import Kind, MeasuredRow, RowQuestion, every_row
+from validate.kinds.kind import WORDS, Kind, MeasuredRow, RowQuestion, every_row
 from validate.kinds.steps import configuration
 from validate.tables.cells import CsvRecord, NotScored, measured_time, number
 from validate.tables.names import DeviceNames, MachineNames, RowNames, check_used, machines_named
@@ -268,17 +268,8 @@ class Scoring:
     def check(self, tables: Sequence[tuple[Table, Kind]], calibrate: int = 0) -> None:
         """Raise InputError for options that apply to none of *tables*, and for names that no row has."""
         kinds = {kind.name for _, kind in tables}
-        options = self.options
-        of_machines = ("collectives", "training", "copies", "storage")
-        for option, value, read in (
-            ("--strategy", options.strategy, ("collectives",)),
-            ("--topology", options.topology, ("operators", *of_machines)),  # operators of a CPU
-            ("--machine", options.machines, of_machines),
-            ("--device", options.devices, ("operators", "memory", "launch")),
-            ("--calibrate", calibrate, ("operators",)),
-            ("--calibration", options.calibration, ("operators", "training", "copies", "memory", "launch")),
-            ("--baselines", options.baselines, ("training",)),
-        ):
+        for option, (field_name, *read) in WORDS["options"].items():
+            value = calibrate if option == "--calibrate" else getattr(self.options, field_name)
             if value and not kinds.intersection(read):
                 known = " and ".join(filter(None, (", ".join(read[:-1]), read[-1])))
                 raise InputError(f"{option} is for tables of {known}; these are of {' and '.join(sorted(kinds))}")
