@@ -1,10 +1,4 @@
-"""A step as a Chakra execution trace: what each rank runs, with the durations of its timeline.
-
-A launch is a computation on the host and one on the device, an exchange a collective of each rank's group, and what a
-pipeline stage sends a send of one rank and a receive of the other.  A pass of a stage is one computation, in whose
-duration its exchanges within layers are.  Where ranks wait for what others alone have done, as an update for the norm
-of all gradients, they meet in a barrier.
-"""
+"""A step as a Chakra execution trace: what each rank runs, with the durations of its timeline (docs/chakra.md)."""
 
 from __future__ import annotations
 

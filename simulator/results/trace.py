@@ -1,11 +1,7 @@
-"""A timeline as a Chrome trace in Kineto's format, for Perfetto.
+"""A timeline as a Chrome trace in Kineto's format, for Perfetto (docs/results.md), in whole nanoseconds.
 
-It has one process for each device and host thread, one thread for each stream and peer, an ``X`` slice for each flow
-and piece of work, and a counter in GB/s for each link.  On each rank, one slice stands for the collective, named and
-described as NCCL's kernels are.  Times are whole nanoseconds, written in microseconds with three decimals.
-
-Only the content of the timeline is drawn: a flow's slice ends when its last byte has arrived, and a link's counter
-is the mean rate of the flows with slices at that time, so that its area is the bytes that crossed the link.
+Only the content of the timeline is drawn: a link's counter is the mean rate of the flows with slices at that time, so
+that its area is the bytes that crossed the link.
 """
 
 from __future__ import annotations
