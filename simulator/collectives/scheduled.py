@@ -122,10 +122,7 @@ def _write_gloo(builder: PlanBuilder, request: Request) -> None:
     send = partial(builder.transfer, "broadcast", carries=lambda _: [FlowData(WHOLE)])
     for rank, child in ((rank, child) for rank, children in binomial_children(n).items() for child in children):
         ends, after = (nodes[rank], nodes[child]), [received[rank]] if rank else []
-        work, stream = (
-            host_work(request.machine, [ends]),
-            f"rank{child}",
-        )  # of each send, so that none waits for another
+        work, stream = host_work(request.machine, [ends]), f"rank{child}"  # of each send, so that none waits
         received[child] = send([Flow(request.router.route(*ends), size)], stream=stream, after=after, beside=work)
 
 

@@ -168,9 +168,7 @@ def copy_answer(question: CopyQuestion, places: Places, router: Router, time_s: 
     staged = route.transport == _STAGED  # one engine writes to host memory, another reads from it
     starts_s = route.latency_s + _start_s(costs, router.machine, route) * (2 if staged else 1)
     waited_s = costs.waited_s if question.waited or not question.pinned else 0.0
-    link_Bps, slowest = min(
-        (router.machine.capacity_Bps[resource] / share, resource) for resource, share in route.loads
-    )
+    link_Bps, slowest = min((router.machine.capacity_Bps[number] / share, number) for number, share in route.loads)
     link = router.machine.resource_names[slowest]
     why = [f"the engine begins after {format_duration(starts_s, 3)}"]
     if waited_s:

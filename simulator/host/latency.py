@@ -46,7 +46,7 @@ class LatencyLevel:
     @property
     def words(self) -> str:
         """Its name as in what is said of it."""
-        return self.name if self.is_memory else self.name.upper()
+        return self.name if self.is_memory else "the far half of L2" if self.name == "far_l2" else self.name.upper()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,21 +78,30 @@ class Chase:
         return f"latency of {max(self.stages, key=lambda stage: stage.share * stage.latency_s).words}"
 
     @property
+    def served(self) -> str:
+        """The levels that serve loads, in words."""
+        shown = [stage for stage in self.stages if stage.share >= _SHOWN]
+        shares = (f"{each.share:.0%} {each.words} ({format_duration(each.latency_s, 3)})" for each in shown)
+        return f"served by {', '.join(shares)}"
+
+    @property
     def reasons(self) -> list[str]:
         """The levels and the translation, in words."""
-        shown = [stage for stage in self.stages if stage.share >= _SHOWN]
-        shares = ", ".join(f"{each.share:.0%} {each.words} ({format_duration(each.latency_s, 3)})" for each in shown)
-        said = [f"served by {shares}: {format_duration(self.data_s, 3)}"]
+        said = [f"{self.served}: {format_duration(self.data_s, 3)}"]
         if self.translation_s:
             walked = f", {self.walked:.0%} of them read from the page table" if self.walked else ""
             said.append(f"translating addresses adds {format_duration(self.translation_s, 3)}{walked}")
         return said
 
     @property
+    def shares(self) -> dict[str, float]:
+        """The shares of the levels, by name."""
+        return {f"{'memory' if stage.is_memory else stage.name}_share": stage.share for stage in self.stages}
+
+    @property
     def figures(self) -> dict[str, float]:
         """The shares of the levels, and seconds of data and translation, by name."""
-        shares = {f"{'memory' if stage.is_memory else stage.name}_share": stage.share for stage in self.stages}
-        return shares | {"data_s": self.data_s, "translation_s": self.translation_s, "walked_share": self.walked}
+        return self.shares | {"data_s": self.data_s, "translation_s": self.translation_s, "walked_share": self.walked}
 
 
 def memory_place(part: CpuPart, extra_s: float = 0.0) -> Memory:

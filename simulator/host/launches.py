@@ -62,9 +62,8 @@ def _launch_s(question: LaunchQuestion, device: Device) -> float:
             return cpu_call_time(device) + _kernels_s(question, device)
         return sum(cpu_dispatch_time(device, phase) + _kernels_s(question, device, phase) for phase in question.phases)
     if timed == "host":
-        issued_s = sum(
-            dispatch_time(device, question.operator, phase, is_taped=question.is_taped) for phase in question.phases
-        )
+        of, is_taped = question.operator, question.is_taped
+        issued_s = sum(dispatch_time(device, of, phase, is_taped=is_taped) for phase in question.phases)
         return issued_s + host_time(device, "gradient_s", question.parameters)
     kernels_s = launch_kernels_s(question, device)
     if timed == "stream":

@@ -10,7 +10,7 @@ from simulator.devices.gpu.memory import MemoryCosts, near_bytes
 from simulator.devices.predict import Device, kernel_cost
 from simulator.errors import InputError, stated
 from simulator.host.answer import HostTime, check_access_options
-from simulator.host.latency import Memory, chase, memory_of, random_answer, strided_answer
+from simulator.host.latency import Chase, LatencyLevel, Memory, chase, memory_of, random_answer, strided_answer
 from simulator.network.machine import Machine
 from simulator.places import Places
 from simulator.questions.single import AccessQuestion
@@ -23,7 +23,6 @@ from simulator.workload.operators import Gather
 _FUNCTIONS = {(1, 0): "sum", (2, 0): "sum", (0, 1): "fill", (1, 1): "copy", (2, 1): "add"}
 _FLOAT_BYTES = 4
 _NEARLY_ALL = 0.999  # of the loads that caches serve, where the part may leave the latency of its memory out
-_SHOWN = 0.005  # smallest share of the loads that is mentioned in words
 
 
 def access_answer(question: AccessQuestion, machine: Machine, places: Places) -> HostTime:
@@ -158,9 +157,6 @@ def _shared_answer(question: AccessQuestion, part: CpuPart) -> HostTime:
     return HostTime(moved_s, "a write", "moves of a cache line", why, figures)
 
 
-_WORDS = {"l1": "L1", "l2": "L2", "far_l2": "the far half of L2", "memory": "device memory"}
-
-
 def _gpu_chase_answer(question: AccessQuestion, part: GpuPart, gpu: Gpu) -> HostTime:
     """Return the latency of dependent loads by one thread, over and over in one order."""
     shared_s = part.shared_memory_latency
@@ -176,29 +172,23 @@ def _gpu_chase_answer(question: AccessQuestion, part: GpuPart, gpu: Gpu) -> Host
         ("l2", near_bytes(gpu), part.l2_latency),
         ("far_l2", gpu.l2_bytes, far_s),
     )
-    shares: dict[str, tuple[float, float]] = {}
+    stages: list[LatencyLevel] = []
     held, slope = 0.0, gpu.constants(MemoryCosts).walk_slope
     for name, size, latency_s in levels:
         reach = 1.0 / (1.0 + (question.size_bytes / size) ** slope) if size else 0.0
         if reach > held and latency_s is not None:
-            shares[name] = (reach - held, latency_s)
+            stages.append(LatencyLevel(name, reach - held, latency_s))
             held = reach
-    if not shares:
+    if not stages:
         raise InputError("the part has no l1_latency and no l2_latency")
     if part.memory_latency is not None or held < _NEARLY_ALL:
-        shares["memory"] = (1.0 - held, stated(part.memory_latency, "the part has no memory_latency"))
-    time_s = sum(share * latency_s for share, latency_s in shares.values())
-    slowest = max(shares, key=lambda name: shares[name][0] * shares[name][1])
-    served = ", ".join(
-        f"{share:.0%} {_WORDS[name]} ({format_duration(s, 3)})"
-        for name, (share, s) in shares.items()
-        if share >= _SHOWN
-    )
-    reasons = [f"served by {served}"]
+        memory_s = stated(part.memory_latency, "the part has no memory_latency")
+        stages.append(LatencyLevel("device memory", 1.0 - held, memory_s, is_memory=True))
+    found = Chase(tuple(stages), 0.0, 0.0)
+    reasons = [found.served]
     if shared_s is not None:
         reasons.append(f"shared memory would answer after {format_duration(shared_s, 3)}")
-    figures = {f"{name}_share": share for name, (share, _) in shares.items()}
-    return HostTime(time_s, "a load", f"latency of {_WORDS[slowest]}", tuple(reasons), figures)
+    return HostTime(found.data_s, "a load", found.bound, tuple(reasons), found.shares)
 
 
 def _with_few_threads(

@@ -10,7 +10,7 @@ import re
 
 from simulator.network.machine import Hosts, Link, Machine, Node, RunsOfElements
 from simulator.records import replace
-from simulator.topology import Device, Topology, Wire
+from simulator.topology import Topology, Wire
 from simulator.topology.parts import CpuPart, NicPart, Part, SwitchPart
 
 _STAR = re.compile(r"\*(\d*)", re.ASCII)
@@ -33,9 +33,7 @@ class _Compiling:
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
         self.runs = dict([*topology.runs, _NETWORK])  # hosts by the first one; the network comes last
-        self.of_run: dict[int, list[Device]] = {
-            first: [device for device in topology.devices if device.node == first] for first in self.runs
-        }
+        self.of_run = {first: [each for each in topology.devices if each.node == first] for first in self.runs}
         self.nodes = RunsOfElements[Node, Node](_node)
         self.links = RunsOfElements[Link, Link](self._link)
         self.outgoing = RunsOfElements[list[int], tuple[Link, ...]](self._leaving)

@@ -32,11 +32,8 @@ def route_along(
     machine: Machine, path: Sequence[Link], path_class: str, transport: str, extra: Iterable[Share] = ()
 ) -> Route:
     """Return the route over *path*, which also loads the resources *extra*, given as (resource, share)."""
-    passed = [link.src for link in path[1:]]
-    loads = [
-        *((link.resource, 1.0) for link in path),
-        *((machine.fabric[v], 1.0) for v in passed if v in machine.fabric),
-    ]
+    fabrics = [machine.fabric[link.src] for link in path[1:] if link.src in machine.fabric]
+    loads = [(resource, 1.0) for resource in (*(link.resource for link in path), *fabrics)]
     steps_s = ((link.latency_s, machine.nodes[link.src].latency_s if i else 0.0) for i, link in enumerate(path))
     latency_s = sum((seconds for step in steps_s for seconds in step), 0.0)
     ends, links = (path[0].src, path[-1].dst), ((link.index, 1.0) for link in path)

@@ -98,9 +98,7 @@ def _in_order(
     keys: Sequence[Mapping[int, _Key]] | Mapping[int, Mapping[int, _Key]],
 ) -> Iterator[_Key]:
     """Yield the keys of *doings* so that each comes after those that it waits for, and else by the nodes' numbers."""
-    after = {
-        key: {keys[rank][other] for rank, node in members for other in node.after} for key, members in doings.items()
-    }
+    after = {key: {keys[rank][n] for rank, node in members for n in node.after} for key, members in doings.items()}
     for key in doings:  # exchanges of a group, and transfers of a pair and tag, run in order
         if key[0] in ("exchange", "transfer") and (before := (*key[:-1], key[-1] - 1)) in doings:  # type: ignore[operator]
             after[key].add(before)

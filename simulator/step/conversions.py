@@ -114,12 +114,9 @@ def _autocast(network: Network, half: int, policy: Policy, compiled: bool, whole
 
 
 # The images and gradients that a convolution reads; below, also those that it writes.
-_READ = {
-    "fwd": ("input_elements",),
-    "bwd_data": ("output_elements",),
-    "bwd_weight": ("input_elements", "output_elements"),
-}
-_IMAGES = dict.fromkeys(_READ, ("input_elements", "output_elements"))
+_BOTH = _INPUT, _OUTPUT = "input_elements", "output_elements"
+_READ = {"fwd": (_INPUT,), "bwd_data": (_OUTPUT,), "bwd_weight": _BOTH}
+_IMAGES = dict.fromkeys(_READ, _BOTH)
 _BY_PIXELS = frozenset(("tensor cores", "direct"))  # algorithms that read images pixel by pixel
 
 

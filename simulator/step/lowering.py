@@ -319,10 +319,8 @@ class Lowering:
         if options.precision == "master-fp8":
             narrow = sum(layer.parameters[0].elements for layer in linear if self.mix(layer).precision == "fp8")
             if narrow:  # with their transposes, by the scales of earlier steps (delayed scaling)
-                yield (
-                    "weights to fp8",
-                    self._run(Streaming("copy", narrow, self._element_bytes * narrow, 2 * narrow), 0.0),
-                )
+                cast = Streaming("copy", narrow, self._element_bytes * narrow, 2 * narrow)
+                yield "weights to fp8", self._run(cast, 0.0)
         quantised = nvfp4_weights(self._network, options.precision)
         for kernel in nvfp4_passes(quantised) if quantised else ():
             yield "weights to nvfp4", self._run(kernel, 0.0)

@@ -176,9 +176,7 @@ def expert_passes(network: Network, element: int, *, narrow: bool) -> Extras:
     router: Layer | None = None
     for part, run in groupby(network.layers, key=lambda layer: layer.part):
         layers = list(run)
-        products = [
-            layer.operator for layer in layers if isinstance(layer.operator, GroupedLinear) and part == "experts"
-        ]
+        products = [x.operator for x in layers if isinstance(x.operator, GroupedLinear) and part == "experts"]
         combine = next((x.operator for x in reversed(layers) if isinstance(x.operator, Reduction)), None)
         chooses = [x for x in layers if isinstance(x.operator, Elementwise) and x.operator.function == "topk"]
         router = chooses[-1] if chooses else router
@@ -261,14 +259,8 @@ def _biased(n: int, rows: int, element: int) -> tuple[tuple[Streaming, ...], tup
         _copy(n, _WIDE, element),
     )
     summed = _copy(n, _WIDE, _WIDE, "mul"), _copy(n, _WIDE, 0, "add")
-    backward = (
-        _copy(n, element, _WIDE),
-        _copy(n, _WIDE, element),  # the gradient of the experts' results, and joined
-        _copy(n, element, element),
-        *summed,  # of the biases
-        *summed,  # of the probabilities
-    )
-    return forward, backward
+    joined = _copy(n, element, _WIDE), _copy(n, _WIDE, element), _copy(n, element, element)
+    return forward, (*joined, *summed, *summed)  # of the experts' results, the biases and the probabilities
 
 
 def looks_of(network: Network) -> dict[str, int]:

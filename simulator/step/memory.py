@@ -276,9 +276,7 @@ class _RankView:
         self._sums = sums = _sums_bytes(n, options)
         buffer = _buffer_bytes(n, options, shares)
         self._buffer = buffer + held.unread_gradients * element if buffer else 0.0
-        self._waiting = held.moments[0].activations_bytes * (
-            shares.in_flight - 1.0
-        )  # activations of later micro-batches
+        self._waiting = held.moments[0].activations_bytes * (shares.in_flight - 1.0)  # of later micro-batches
         self._casts = 0.0 if shares.gathered and not shares.gathers_in_fp32 else 1.0  # else there is nothing to cast
         wide = has_wide_shards(options, shares)
         kept = n * (ELEMENT_BYTES["fp32"] if wide else element) * shares.kept_gradients

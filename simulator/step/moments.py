@@ -194,9 +194,8 @@ class _Activations:
                     first = size and self._saved.first_keeper[number] == place
                     if first and again == (number in self._rerun_tensors):
                         self._keep(place, "saved", size)
-            yield self.memory.now(
-                rerun.before if rerun else place, layer.operator.temporary_bytes(self.formats.computed[place])
-            )
+            scratch = layer.operator.temporary_bytes(self.formats.computed[place])
+            yield self.memory.now(rerun.before if rerun else place, scratch)
             for number in (*passing, *leaving.pop(place, ())):
                 self.memory.give(number)
 

@@ -158,9 +158,8 @@ def _part(block: _Block, part: RecomputedPart) -> Iterator[Rerun]:
     elif part == "shared_experts":
         yield from block.part(block.layers(_is_shared))
     else:
-        ours = block.layers(
-            lambda layer: layer.part == "experts" or _is_shared(layer) or _own_name(layer) in ("router", "shared_add")
-        )
+        beside = ("router", "shared_add")
+        ours = block.layers(lambda each: each.part == "experts" or _is_shared(each) or _own_name(each) in beside)
         if part == "moe":
             yield from block.part([i for i in block.places if ours and ours[0] <= i <= ours[-1]])
         elif not ours:

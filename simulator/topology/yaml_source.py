@@ -24,11 +24,9 @@ _USUAL = "a topology is a few kB"
 _INSTEAD = "use a range such as gpu[0-7]"
 _CONTROL = re.compile("[^\t\n\r -~\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # YAML 1.1, section 5.1
 _TEXT = "tag:yaml.org,2002:str"
-_PLAIN = {
-    f"tag:yaml.org,2002:{kind}" for kind in ["str", "int", "float", "bool", "null", "timestamp", "merge", "map", "seq"]
-}
-_LONGEST_NUMBER = 40  # characters
 _READ_AS = {"bool": "true or false", "int": "a number", "float": "a number", "null": "nothing", "timestamp": "a date"}
+_PLAIN = {f"tag:yaml.org,2002:{kind}" for kind in (*_READ_AS, "str", "merge", "map", "seq")}
+_LONGEST_NUMBER = 40  # characters
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 

@@ -19,9 +19,8 @@ def divided(network: Network, layout: Layout) -> Network:
         from simulator.workload.split.context import context_split
 
         network = context_split(network, layout.cp, layout.cp_comm)
-    return expert_split(
-        network, layout.ep, layout.expert_tp, layout.tp == 1 or layout.sp, layout.flex, layout.shared_overlap
-    )
+    by_rows = layout.tp == 1 or layout.sp
+    return expert_split(network, layout.ep, layout.expert_tp, by_rows, layout.flex, layout.shared_overlap)
 
 
 _ROUNDS = 12

@@ -83,10 +83,8 @@ def write_data_parallel(outline: StepOutline, *, copies: bool) -> None:
     builder, crew, network, question, layout, both, batches = outline
     passes, last = crew.passes(), batches.last
     if layout.delay_wgrad:
-        options = question.rank_options
-        passes = put_off(
-            passes, [gradient_work(role.place.device, role.network or network, options) for role in crew.roles]
-        )
+        own = ((role.place.device, role.network or network) for role in crew.roles)
+        passes = put_off(passes, [gradient_work(*each, question.rank_options) for each in own])
     apart = expert_parameters(network) if len(both) > 1 else frozenset()
     element_bytes = gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
     bucket_bytes = bucket_size(question, layout, element_bytes)
@@ -97,9 +95,8 @@ def write_data_parallel(outline: StepOutline, *, copies: bool) -> None:
         [tuple(p.elements for p in found if (p.name in apart) is experts) for found in complete]
         for experts in (False, True)
     )
-    buckets, expert_buckets = (
-        buckets_of(each, bucket_bytes / element_bytes or float("inf")) for each in (ready, of_experts)
-    )
+    most = bucket_bytes / element_bytes or float("inf")
+    buckets, expert_buckets = (buckets_of(each, most) for each in (ready, of_experts))
 
     def summed(number: int, ends: Sequence[Sequence[int]]) -> list[int]:
         """Add the sums of micro-batch *number*, whose issues end with *ends*; return their last activities."""

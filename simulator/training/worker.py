@@ -80,7 +80,7 @@ class GroupExchange:
     ) -> None:
         self.builder, self.n_ranks, self._bundles = builder, bundles[0].n_ranks, tuple(bundles)
         self._strategy, self._loads_on, self._stream = strategy, loads_on, stream
-        self._made: dict[tuple[Collective, float], list[Fragment]] = {}  # blocks repeat
+        self._made: dict[tuple[Collective, float], Sequence[Fragment]] = {}  # blocks repeat
         groups = [group for bundle in bundles for group in bundle.groups] if once else []
         counts = (len({group.machine.locate(rank)[1] for rank in group.ranks}) for group in groups)
         self._machines = max(counts, default=1)
@@ -104,10 +104,8 @@ class GroupExchange:
             return number
         if (op, size_bytes) not in self._made:
             how, loads_on = self._strategy, self._loads_on
-            fragments: list[Fragment] = [
-                each.collective(op, float(size_bytes), how, loads_on=loads_on) for each in self._bundles
-            ]
-            self._made[op, size_bytes] = fragments
+            made = [each.collective(op, float(size_bytes), how, loads_on=loads_on) for each in self._bundles]
+            self._made[op, size_bytes] = made
         return self.builder.add(op, self._made[op, size_bytes], stream=self._stream, after=after, about=about)
 
 

@@ -182,12 +182,8 @@ def _rings_inside(group: Communicator, version: Version) -> list[FoundRing]:
         routes = tuple(way(group.router, vias, a, b) for a, b in hops_round(order))
         kind = "nvlink-relay" if any(hop in vias for hop in hops_round(order)) else routes[0].path_class
         rings.append(FoundRing(tuple(rank_of[node] for node in order), float(n), routes, kind, found.whole))
-    loads = sums_by_key(  # by resource, if each channel carries as much
-        (resource, ring.bandwidth_Bps * share)
-        for ring in rings
-        for route in ring.routes
-        for resource, share in route.loads
-    )
+    ways = ((ring.bandwidth_Bps, route) for ring in rings for route in ring.routes)  # if channels carry equally much
+    loads = sums_by_key((resource, rate * share) for rate, route in ways for resource, share in route.loads)
     each_Bps = min(group.machine.capacity_Bps[resource] / load for resource, load in loads.items())
     return [replace(ring, bandwidth_Bps=ring.bandwidth_Bps * each_Bps) for ring in rings]
 
