@@ -34,7 +34,6 @@ __all__ += ["MessageQuestion", "Neighbour", "OperatorQuestion", "ProgramQuestion
 __all__ += ["Session", "SingleResult", "SlowLink", "Software", "StepOptions", "StepQuestion", "TopocastError"]
 __all__ += ["TrainingResult", "Where", "compare", "simulate", "sweep"]
 __version__ = "0.1.0"
-
 _PLACES = {
     "api.session": "Session",
     "errors": "InputError TopocastError",

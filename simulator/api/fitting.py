@@ -38,7 +38,6 @@ _MOST_PARTS = 100_000  # samples of a micro-batch that are tried
 _MOST_CHANGES = 3  # at once
 _DEGREES = (1, 2, 4, 8)  # degrees of tensor parallelism to try
 _MOST_DOUBLINGS = 13
-
 Way = tuple[str, StepQuestion]  # a change as command-line words, and the question with it
 Saving = tuple[str, Callable[[StepQuestion], StepQuestion]]  # a change that saves memory, and what makes it
 

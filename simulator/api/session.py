@@ -39,7 +39,6 @@ else:
     Device = Question = Any
 
 __all__ = ["Device", "Question", "Session"]
-
 _ANSWERS = 4096  # cached answers, a few kB each
 _UNBOUND = {"core": "a latency has no rate", "program": "a data sheet says nothing about programs"}
 _TIMED = ("collective", "step", "program", "operator")  # topics of which only the time is told

@@ -103,9 +103,6 @@ def with_calibration(written: CommandOptions, session: Session, places: Sequence
     return session.calibrated({name: device.calibration for name, device in found.items()})
 
 
-# -- the fastest GPUs ------------------------------------------------------------------
-
-
 Question = TypeVar("Question", "CollectiveQuestion", "StepQuestion")
 _MOST_LOOKED_AT = 16  # GPUs of a machine; beyond it, only best: searches for others
 

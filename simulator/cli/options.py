@@ -190,9 +190,6 @@ def gpus_among(text: str, total: int, name: str) -> Sequence[int]:
     return tuple(chosen)
 
 
-# -- the fields of a question ---------------------------------------------------------
-
-
 def fields_of(written: object, cls: Any) -> dict[str, Any]:
     """Return the fields of *cls* that options of their names say, read by type; raises InputError with all faults."""
     said = {each.name: getattr(written, option_of(each.name), None) for each in fields(cls) if each.name not in _APART}

@@ -66,9 +66,6 @@ def runner_of(count: int, dask: str | None, stack: ExitStack) -> Runner:
     return submitted
 
 
-# -- the file from which a search resumes ----------------------------------------------
-
-
 _MAX_BYTES = 1 << 28
 _NO_LINE = "is not a line of a search or sweep; --resume names a file of its own"
 

@@ -193,9 +193,6 @@ def _copy(scenario: Scenario, folder: str) -> list[str]:
     return [f"wrote {target / file}" for file in files]
 
 
-# -- text ------------------------------------------------------------------------------
-
-
 _WIDTH = 80
 _WORDS_WIDTH = 24  # width of a value in words
 _GAP = 2

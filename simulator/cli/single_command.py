@@ -191,9 +191,6 @@ def unread_options(
     return remarks
 
 
-# -- programs -----------------------------------------------------------------------------
-
-
 def answer_programs(written: CommandOptions, session: Session) -> Answers:
     """Return the answer of each machine; raises InputError."""
     machines = find_machines(written, session)

@@ -207,9 +207,6 @@ def _records(columns: Sequence[Column], style: Style, before: _Lines, first: Seq
     return lines
 
 
-# -- below a title: what was changed, and what no measurement covers -------------------
-
-
 def head_lines(
     title: str,
     style: Style,

@@ -112,9 +112,6 @@ def _parameter(name: str, said: Option) -> inspect.Parameter:
     return inspect.Parameter(name, _NAMED, default=default, annotation=Annotated[kind, how])
 
 
-# -- the options of a question -----------------------------------------------------------
-
-
 _EXCHANGE, _STEP, _SINGLE, _PROGRAM = "exchange", "step", "single", "program"
 OPTIONS: Mapping[str, Option] = {
     name: declared_option({"read_by": group.get("read_by", ()), **told}, group=title)
@@ -177,8 +174,6 @@ _WHY = {
     (_PROGRAM, _STEP): f"is about a step of a network, and {mention('workload')} is a program, "
     "which says it of each (batch: 32)",
 }
-
-
 _NO_NETWORK = (
     f"is about a step of a network, and {mention('workload')} {{}} is a size; "
     f"name a network, for example {mention('workload', 'resnet50')} {mention('batch', 32)}"

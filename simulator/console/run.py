@@ -96,9 +96,6 @@ def abandon(stream: Any) -> None:
         os.close(sink)
 
 
-# -- running ---------------------------------------------------------------------------
-
-
 FAILED = 1
 INTERRUPTED = 130
 # Part of Click's message about an option without a value. Click's error classes are found through the base of

@@ -21,7 +21,6 @@ from simulator.spelling import mention
 from simulator.user_files import read_user_file
 
 __all__ = ["LaunchLine", "read_launch"]
-
 _MOST_BYTES = 1_000_000
 _LISTED = 12
 _OTHER_MODELS = re.compile("bert|t5|mamba|vision|vlm|retro|ict|multimodal|biencoder")

@@ -31,7 +31,6 @@ _DISKS = (
 _ALONE = "parameters on the host with their optimiser's state on the device are not modelled; offload_optimizer too is"
 _OLDER = {"offload_optimizer": ("cpu_offload",), "offload_param": ("cpu_offload_param", "cpu_offload_params")}
 _PAGEABLE = "is not on; copies are simulated from and to pinned memory"
-
 Refuse = Callable[[str, str], None]
 """Records a fault of a setting: its name, and why."""
 

@@ -11,15 +11,11 @@ ISOLATED = (
     *("searched_convolution_s", "isolated_other_s", "isolated_backward_s", "isolated_end_s"),
 )
 """The extra time that two events around one operator show; measurements need it, predictions do not."""
-
-
 CLOCKS = ("power", "burst", "stream")
 """Power that seconds of load show: of a long run relative to the model's, of a short run relative to a long one's, and
 of a stream relative to a product's."""
-
 MOST_MEASURED = 200
 """The most measured kernels of one variety; solving for their weights takes the cube of their number."""
-
 Shape = tuple[float | str, ...]
 """A kernel's sizes and words, on the axes of its class in :mod:`simulator.devices.neighbours`."""
 

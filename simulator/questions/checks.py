@@ -18,8 +18,6 @@ from simulator.spelling import mention
 
 MOST = 10**8
 """The most of anything that is counted: samples, batches, threads."""
-
-
 WITHOUT_NCCL = f"is NCCL's; {mention('strategy', 'nccl')} reads it"
 
 

@@ -186,9 +186,6 @@ def of_tensors(options: StepOptions, *, updated: bool = False) -> StepOptions:
     return plain if updated else replace(plain, optimizer=USUAL.optimizer, expandable_segments=False)
 
 
-# -- whose kernels a network runs ------------------------------------------------------
-
-
 NetworkSizes = tuple[tuple[str, int | str], ...]
 """The sizes of a network that a question says, and words for its kernels."""
 

@@ -21,8 +21,6 @@ Month = tuple[int, int]
 CPU_LIBRARIES: tuple[CpuLibrary, ...] = get_args(CpuLibrary)
 _FASTEST_HZ = 10e9
 _PASSING = "gpu0-gpu1:0x@10ms..50ms"
-
-
 _MONTH = re.compile(r"\s*((?:19|20)\d\d)-(0[1-9]|1[0-2])\s*", re.ASCII)
 _TORCH = re.compile(r"\s*(?:py)?torch[- =]{0,2}([12]\.\d{1,2})(?:\.\d{1,2})?\s*", re.ASCII | re.IGNORECASE)
 TORCH_RELEASE_MONTHS: dict[str, Month] = {
@@ -31,8 +29,6 @@ TORCH_RELEASE_MONTHS: dict[str, Month] = {
 }
 """The month of each release of PyTorch, whose wheels hold the kernel libraries of that time
 (github.com/pytorch/pytorch/releases)."""
-
-
 MONTH_NEEDED = (
     "a month is needed, such as 2020-10, or a version of PyTorch, torch-{} to torch-{}; for later ones leave it out"
 ).format(*(list(TORCH_RELEASE_MONTHS)[at] for at in (0, -1)))

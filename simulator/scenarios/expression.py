@@ -25,7 +25,6 @@ _STEP = re.compile(
     re.ASCII,
 )
 _FUNCTIONS = ("min", "max", "count")
-
 Step: TypeAlias = str | int | tuple[str, str]
 
 

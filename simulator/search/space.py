@@ -21,7 +21,6 @@ SEARCHED: tuple[Recompute, ...] = ("none", "selective", "full")  # what is recom
 _LEAST_TOKENS = 1024  # of a sequence on each rank: fewer do not fill a device
 _MOST_CHUNKS = 8  # per pipeline stage
 _FAR: tuple[Axis, ...] = ("tp", "cp", "pp", "dp")  # pipeline stages close together, data-parallel replicas far apart
-
 # What goes with a word that is parsed by itself.
 _BESIDE = {
     "flex": "ep=2,",
