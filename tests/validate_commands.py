@@ -13,7 +13,7 @@ from validate.cli.command import Given
 def ask(command: str, **said: Any) -> object:
     """Run *command* with the options *said*, the others at their defaults, and return what it returns."""
     told = COMMANDS[command]
-    usual = {name: () if option.several else option.default for name, option in declared(told).items()}
+    usual = {name: () if option.several else option.default for name, option in declared(told["options"]).items()}
     assert not said.keys() - usual.keys()
     said = {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
     return later(f"validate.cli.{told['answer']}")(Given(others=(), **{**usual, **said}))

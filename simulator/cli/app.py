@@ -63,4 +63,4 @@ def ask_simulation(**given: Any) -> Any:
     return ask(written_of(given)[0])
 
 
-app.command("simulate", epilog=EPILOG, cls=GroupedCommand)(with_options(OPTIONS, *OPTIONS)(ask_simulation))
+app.command("simulate", epilog=EPILOG, cls=GroupedCommand)(with_options(ask_simulation, OPTIONS))

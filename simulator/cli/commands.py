@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from simulator.cli.written import DECLARED, EPILOG, OPTIONS, SETTINGS, declared_option, with_options
+from simulator.cli.written import DECLARED, EPILOG, OPTIONS, SETTINGS, declared, with_options
 from simulator.console import later
 
 app = typer.Typer(**SETTINGS)
@@ -12,6 +12,5 @@ _QUESTION = [name for name, each in OPTIONS.items() if each.group not in ("Outpu
 
 for _name, _told in DECLARED["commands"].items():
     _names = [name for word in _told["options"].split() for name in (_QUESTION if word == "*" else [word])]
-    _own = {name: each if isinstance(each, str) else declared_option(each) for name, each in _told["own"].items()}
-    _command = with_options(OPTIONS, *_names, **_own)(later(f"simulator.cli.{_told['answer']}"))
+    _command = with_options(later(f"simulator.cli.{_told['answer']}"), declared(_told["own"], _names))
     app.command(_name, help=_told["help"], epilog=_told.get("epilog", EPILOG))(_command)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from types import SimpleNamespace
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
@@ -17,7 +17,9 @@ from simulator.package_data import own_data
 from simulator.records import dataclass, replace
 from simulator.spelling import mention, word_of
 
-_NAMED, _REST = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD
+_NAMED = inspect.Parameter.KEYWORD_ONLY
+CONTEXT = inspect.Parameter("context", _NAMED, annotation=typer.Context)
+"""The parameter of a command that reads words beside its options."""
 SETTINGS: dict[str, Any] = {
     "add_completion": False,
     "rich_markup_mode": None,
@@ -58,34 +60,30 @@ def declared_option(told: Mapping[str, Any], **more: Any) -> Option:
     return Option(**{"default": usual, **told, **more})
 
 
-def with_options(known: Mapping[str, Option], *names: str, **said: str | Option) -> Callable[[Callable[..., Any]], Any]:
-    """Return a decorator that gives a command the options *names*: its own parameters, and the others as *known*.
+def declared(told: Mapping[str, Any], names: Iterable[str] = ()) -> dict[str, Option]:
+    """Return the options *names*, or all of *told*: as that declares them, or a question's, some with its help."""
+    found = {}
+    for name in names or told:
+        each = told.get(name)
+        if isinstance(each, dict):
+            found[name] = declared_option(each)
+        else:
+            found[name] = OPTIONS[name] if each is None else replace(OPTIONS[name], help=each, usual="")
+    return found
 
-    *said* declares some instead, or replaces their help.  ``debug`` is not passed on: it is read from the arguments
-    when errors are shown.
-    """
 
-    def decorate(command: Callable[..., Any]) -> Any:
-        @wraps(command)
-        def run(**given: Any) -> Any:
-            given.pop("debug", None)
-            return command(**given)
+def with_options(command: Callable[..., Any], options: Mapping[str, Option], *first: inspect.Parameter) -> Any:
+    """Return *command* with *options* as parameters, after those *first*; ``debug``, for errors, is not passed on."""
 
-        own = {
-            name: parameter.replace(annotation=hint, kind=_NAMED)
-            for name, parameter in inspect.signature(command).parameters.items()
-            if (hint := get_type_hints(command, include_extras=True).get(name)) and parameter.kind != _REST
-        }
-        found = []
-        for name in names:
-            other = said.get(name)
-            declared = replace(known[name], help=other, usual="") if isinstance(other, str) else other
-            found.append(own[name] if name in own else _parameter(name, declared or known[name]))
-        run.__signature__ = inspect.Signature(found)  # type: ignore[attr-defined]  # what inspect reads first
-        run.__annotations__ = {parameter.name: parameter.annotation for parameter in found}
-        return run
+    @wraps(command)
+    def run(**given: Any) -> Any:
+        given.pop("debug", None)
+        return command(**given)
 
-    return decorate
+    found = [*first, *(_parameter(name, said) for name, said in options.items())]
+    run.__signature__ = inspect.Signature(found)  # type: ignore[attr-defined]  # what inspect reads first
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in found}
+    return run
 
 
 def _parameter(name: str, said: Option) -> inspect.Parameter:

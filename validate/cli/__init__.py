@@ -7,12 +7,11 @@ from typing import Annotated, Any
 import typer
 
 from simulator import __version__
-from simulator.cli.written import EPILOG, OPTIONS, SETTINGS, Option, declared_option, with_options
+from simulator.cli.written import CONTEXT, EPILOG, SETTINGS, Option, declared, with_options
 from simulator.console import later
 from simulator.console.run import run_app, run_process
 from simulator.errors import InputError
 from simulator.package_data import own_data
-from simulator.records import replace
 from validate.cli.command import Given
 
 __all__ = ["app", "main"]
@@ -26,17 +25,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(run_app(app, "validate", arguments))
 
 
-def declared(told: Mapping[str, Any]) -> dict[str, Option]:
-    """Return the options of the command that *told* declares: its own, or simulate's, with another help if it says."""
-    found = {}
-    for name, each in told["options"].items():
-        if isinstance(each, dict):
-            found[name] = declared_option(each)
-        else:
-            found[name] = OPTIONS[name] if each is None else replace(OPTIONS[name], help=each, usual="")
-    return found
-
-
 def add_commands(app: typer.Typer, commands: Mapping[str, Any]) -> None:
     """Add *commands*, or groups of them, to *app*; what answers one is imported when it runs."""
     for name, told in commands.items():
@@ -46,9 +34,9 @@ def add_commands(app: typer.Typer, commands: Mapping[str, Any]) -> None:
             group.callback(invoke_without_command=True)(_needing(f"{name}: ", told["commands"]))
             app.add_typer(group)
         else:
-            options = declared(told)
+            options = declared(told["options"])
             how = {"epilog": told.get("epilog", EPILOG), "context_settings": told.get("context_settings")}
-            answer = with_options({}, "context", *options, **options)(_answered(told["answer"], options))
+            answer = with_options(_answered(told["answer"], options), options, CONTEXT)
             app.command(name, help=told["help"], **how)(answer)
 
 
