@@ -102,7 +102,6 @@ def run_servers(shared: SharedStep) -> TrainingResult:
 
 
 def _result(shared: SharedStep, ran: _Ran, run: of.ServerRun) -> TrainingResult:
-    """Return the result of *run*, the steady state of *ran*, from the view of a GPU of the slowest team."""
     question, network, teams = shared.question, shared.network, ran.teams
     roles = [role for team in teams for role in team.roles]
     slowest = max(range(len(teams)), key=lambda number: run.paces[number].period_s)

@@ -95,7 +95,6 @@ def distance(facts: AnswerFacts, known: Evidence) -> tuple[State, tuple[str, ...
 
 
 def _named(generation: str) -> str:
-    """Return *generation* as its vendor writes it: Ada, CDNA3."""
     return generation.upper() if generation[-1:].isdigit() else generation.capitalize() or "unknown"
 
 

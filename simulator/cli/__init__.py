@@ -39,7 +39,6 @@ def read(arguments: Sequence[str]) -> object:
 
 
 def _app(given: Sequence[str]) -> typer.Typer:
-    """Return the app with the options of the command in *given*."""
     found: typer.Typer = import_module(_MODULES.get(given[0] if given else "", _MAIN)).app
     return found
 

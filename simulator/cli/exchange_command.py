@@ -167,7 +167,6 @@ def _title(results: Sequence[Result], payload: Payload, style: Style) -> list[st
 
 
 def _comparison(results: Sequence[Result], style: Style) -> list[str]:
-    """Return a table of *results*, what users can select before ideal schedules, and the verdict."""
     ordered, marks = grouped(results)
     first_s = ordered[0].sync_time_s
     many = len(results) > 1 and first_s > 0  # a single GPU exchanges nothing
@@ -214,7 +213,6 @@ def _measured(result: Result, style: Style) -> list[str]:
 
 
 def _reached(results: Sequence[Result], style: Style) -> list[str]:
-    """Return the bandwidth that the only one of *results* reaches, with its band, and what limits it."""
     result, *others = results
     if others or not result.sync_time_s or result.bottleneck is None:
         return []
@@ -241,7 +239,6 @@ def _limit_words(result: Result, use: LinkUse) -> str:
 def _sweep(
     by_size: Sequence[Sequence[Result]], payload: Payload, question: CollectiveQuestion, style: Style
 ) -> list[str]:
-    """Return the results by size, in nccl-tests' own format where it fits."""
     from simulator.results.sweep import SWEEP_WIDTH, sweep_table, winners
 
     if style.width is not None and style.width < SWEEP_WIDTH:
@@ -258,11 +255,7 @@ def _sweep(
 
 
 def _sweep_lines(by_size: Sequence[Sequence[Result]], style: Style) -> list[str]:
-    """Return the results by size where nccl-tests' own format does not fit: times, or bandwidths of a single strategy.
-
-    What users can select comes first, then what is fastest at the largest size; on a narrow screen the table continues
-    below.
-    """
+    """Return the results by size for a narrow screen, on which the table continues below."""
     from simulator.results.sweep import winners
 
     every = sorted((r for found in (by_size[-1], *by_size) for r in found), key=lambda result: result.is_bound)
@@ -301,7 +294,6 @@ def _sweep_lines(by_size: Sequence[Sequence[Result]], style: Style) -> list[str]
 
 
 def _sweep_verdict(one: Sequence[Result], style: Style) -> list[str]:
-    """Return what limits the smallest and the largest size of *one* way: latency, or a link."""
     first, last = one[0], one[-1]
     if not last.sync_time_s or first.bottleneck is None or last.bottleneck is None:
         return []

@@ -147,7 +147,6 @@ def _choices(written: CommandOptions, launch: LaunchLine) -> Mapping[str, str | 
 
 
 def _settings_notes(asked: CommandOptions, launch: LaunchLine) -> list[str]:
-    """Return a note on the settings of NCCL that *launch* makes and that its step does not follow."""
     if asked.topology in (None, "-") or not any(name.startswith(OF_NCCL) for name in launch.variables):
         return []
     try:  # settings tell one machine from several, not how many there are

@@ -120,7 +120,6 @@ def run_lines(run: Run, style: Style) -> list[str]:
 
 
 def _verdict(run: Run) -> str:
-    """Return in a sentence how long the run takes, what failures and checkpoints cost of it, and whether it fits."""
     shares, count = run.cycle.shares, counted(run.result.device_count, "GPU")
     band = "not measured" if run.band_s is None else f"{_days(run.band_s[0])} to {_days(run.band_s[1])}"
     said = [f"{_days(run.wall_s)} on {count} ({BAND_HEAD} {band})"]

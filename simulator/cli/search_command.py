@@ -166,7 +166,6 @@ def _counts(best: Ranking, style: Style) -> list[str]:
 
 
 def _best_verdict(best: Ranking) -> list[str]:
-    """Return the fastest layout, which others are as good, what bounds it and what it loses time to; empty if none."""
     if not best.ranking:
         return []
     first, *others = best.ranking
@@ -201,7 +200,6 @@ def _after_best(commands: Sequence[str], style: Style) -> list[str]:
 
 
 def _fingerprint(space: Space, network: Network) -> str:
-    """Return a hash of a search: question, contents of machine and network, constants and program version."""
     where = space.question.where
     topology = load_topology(where.topology, n_nodes=where.nodes, fabric=where.fabric)
     return fingerprint("errors", repr(space), repr(topology), repr(network))
@@ -330,7 +328,6 @@ def _curve_lines(curve: Curve, more: Callable[[Style], list[str]], style: Style)
 
 
 def _curve_verdict(curve: Curve) -> str:
-    """Return in a sentence how far the step scales, from which number of devices on it does not, and why."""
     knee, results = curve.knee, curve.results
     sample, last = results[0].step.sample, results[-1]
     errors = [None if r.confidence.estimate is None else r.confidence.estimate.ways for r in results]

@@ -95,7 +95,6 @@ def _answer(session: Session, question: Single, size_bytes: int | None) -> Singl
 
 
 def _too_large(session: Session, question: Single) -> Iterator[str]:
-    """Yield a note where what an operator reads and writes, each once, is more than the memory of its device."""
     if not isinstance(question, OperatorQuestion):
         return
     moved_bytes = max(kernel.bytes for kernel in operator_kernels(question))

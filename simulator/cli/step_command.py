@@ -118,7 +118,6 @@ def check_fits(named: Mapping[str, TrainingResult]) -> None:
 
 
 def _next(found: Sequence[TrainingResult], written: CommandOptions, style: Style) -> list[str]:
-    """Return what to do next: run the first that does not fit so that it does; price a run on each; or use the best."""
     lacking = next((result for result in found if not result.fits and result.remedies), None)
     first = lacking or found[0]
     machines = {result.machine for result in found}

@@ -195,7 +195,6 @@ def _questions(
 
 
 def _in_vain(written: CommandOptions, questions: Sequence[StepQuestion]) -> Iterator[str]:
-    """Yield the faults of what is said of exchanges and no step of *questions* reads."""
     infers = questions[0].options.mode == "inference"
     if infers or any(each.gpus and len(each.gpus) + len(each.helpers) > 1 for each in questions):
         unread = [dict(each.unread(each)) for each in questions]
@@ -210,7 +209,6 @@ def _in_vain(written: CommandOptions, questions: Sequence[StepQuestion]) -> Iter
 
 
 def _check_said(written: CommandOptions, session: Session, questions: Sequence[StepQuestion]) -> None:
-    """Raise InputError for options that were given, but not with another value than the usual one, and in vain."""
     adds = any(q.micro_batches > 1 and q.layout.zero < 2 and q.options.mode in ("train", "backward") for q in questions)
     more = mention("micro_batches", 4)
     several = f"is about gradients of several micro-batches ({more}), which zero=2 and fsdp scatter"
@@ -223,7 +221,6 @@ def _check_said(written: CommandOptions, session: Session, questions: Sequence[S
 
 
 def _as_trained(written: CommandOptions, session: Session, question: StepQuestion) -> StepQuestion:
-    """Return *question* with the precision and kernels its network is trained with, unless options set them."""
     source = session.source(question)
     if not source.in_half:
         return question

@@ -246,7 +246,6 @@ def _layers(result: StepResult, style: Style) -> list[str]:
 
 
 def _memory(devices: Sequence[DeviceMemory], named: bool, style: Style) -> list[str]:
-    """Return the memory of the fullest of *devices* of a part, which are pipeline stages if there are several."""
     device = max(devices, key=lambda device: device.need.total_bytes)
     need = device.need
     verdict = "" if need.fits else f": {format_size(need.missing_bytes, 3)} over"

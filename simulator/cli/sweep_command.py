@@ -92,7 +92,6 @@ def answer_sweep(written: CommandOptions, own: Mapping[str, Any]) -> Answers:
 
 
 def _check_some_fit(asked: Sequence[CommandOptions], rows: Sequence[Row]) -> None:
-    """Raise SimulationError if steps were asked for and none fits, with what would make the least of them fit."""
     if (least := _least_unfit(rows)) is not None:
         point = next(point for point in asked if shell_command(point) == least["question"])
         result = answers(point, Session()).results[0]
@@ -303,10 +302,6 @@ def _common(rows: Sequence[Row]) -> str:
 
 
 def _verdict(over: Sequence[str], rows: Sequence[Row], ranked: Sequence[Row]) -> str:
-    """Return what the second of two costs against the first, or which of *ranked*, the rows that fit, is best.
-
-    Each ratio has its band; what the model cannot tell apart is said to be equal.
-    """
     most, *others = ranked
     name = _place(over, most)
     if len(rows) == len(ranked) == 2:

@@ -201,7 +201,6 @@ class _General:
         return found
 
     def _graphs(self) -> None:
-        """Read which kernels a CUDA graph launches: those of the step, or those of a layer at a time."""
         args = self.args
         older = "transformer_engine" if args.flag("external-cuda-graph") else "none"
         older = "local" if args.flag("enable-cuda-graph") and older == "none" else older

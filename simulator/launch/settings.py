@@ -137,7 +137,6 @@ def read_deepspeed(path: str, files: Files) -> DeepSpeed:
 
 
 def _read_optimizer(optimizer: Mapping[str, Any], path: str, found: DeepSpeed) -> None:
-    """Read the update: DeepSpeed's Adam is one fused kernel unless torch's is asked for."""
     kind, params = str(optimizer.get("type", "")).lower(), optimizer.get("params")
     options = params if isinstance(params, dict) else {}
     if kind in ("adam", "adamw"):
