@@ -31,7 +31,7 @@ from simulator.cli.scenario_command import (
     scenario_lines,
     value_words,
 )
-from simulator.console.style import PLAIN
+from simulator.console import PLAIN
 from simulator.scenarios.answers import ScenarioAnswer
 from simulator.scenarios.file import AnswerRequest, Scenario, find_scenario, in_order, scenario_from
 from simulator.topology.yaml_source import YamlSource

@@ -15,8 +15,7 @@ from simulator.cli.table import Column, head_lines, loss_lines, next_lines, tabl
 from simulator.cli.written import CommandOptions
 from simulator.collectives.communicator import Unsuitable
 from simulator.collectives.registry import unlisted_strategies
-from simulator.console import later
-from simulator.console.style import Progress, Style
+from simulator.console import Progress, Style, later
 from simulator.errors import InputError, SimulationError, one_line
 from simulator.questions.checks import WITHOUT_NCCL, in_ways, refuse_all
 from simulator.questions.collective import CollectiveQuestion

@@ -15,7 +15,7 @@ from simulator.cli.output import Answers, Asked
 from simulator.cli.table import row_lines
 from simulator.cli.written import CommandOptions
 from simulator.collectives.registry import find_strategy, strategy_names
-from simulator.console.style import Style
+from simulator.console import Style
 from simulator.errors import InputError, nearest, one_line
 from simulator.package_data import own_data
 from simulator.results import SCHEMA_VERSION

@@ -12,7 +12,7 @@ from simulator.api.session import Session
 from simulator.cli.options import fields_of, read_all, wants_best
 from simulator.cli.output import tell, warn
 from simulator.cli.written import CommandOptions
-from simulator.console.style import Progress, Style
+from simulator.console import Progress, Style
 from simulator.errors import Fault, InputError, one_line, refused
 from simulator.questions.where import Where
 from simulator.records import dataclass, replace

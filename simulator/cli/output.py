@@ -18,9 +18,8 @@ from simulator.api.session import Session
 from simulator.cli import read
 from simulator.cli.options import check_outputs, software_notes
 from simulator.cli.written import CommandOptions, check_read, shell_command
-from simulator.console import later
+from simulator.console import Style, choose_style, later, printable
 from simulator.console.run import INTERRUPTED, guarded, say
-from simulator.console.style import Style, choose_style, printable
 from simulator.errors import first_of, one_line
 from simulator.records import dataclass, replace
 from simulator.results import to_json

@@ -17,7 +17,7 @@ from simulator.cli.step_questions import ask_steps
 from simulator.cli.step_text import fit_words, how_words, parameter_words, remedy_lines
 from simulator.cli.table import Column, blocks_apart, fact_lines, head_lines, next_lines, table_lines, trust_lines
 from simulator.cli.written import CommandOptions, check_read, written_of
-from simulator.console.style import Progress, Style
+from simulator.console import Progress, Style
 from simulator.errors import InputError, counted
 from simulator.questions.run import RunQuestion
 from simulator.results import Fact

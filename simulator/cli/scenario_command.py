@@ -19,8 +19,7 @@ from simulator.cli.options import check_outputs
 from simulator.cli.output import Answers, Asked, CommandOutput, captured, tell
 from simulator.cli.table import row_lines
 from simulator.cli.written import CommandOptions
-from simulator.console import later
-from simulator.console.style import Progress, Style
+from simulator.console import Progress, Style, later
 from simulator.effects import data_file
 from simulator.errors import Fault, InputError, SimulationError, one_line
 from simulator.results import SCHEMA_VERSION

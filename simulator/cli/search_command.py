@@ -18,8 +18,7 @@ from simulator.cli.step_text import memory_column, memory_head
 from simulator.cli.table import Column, head_lines, next_lines, table_lines, trust_lines
 from simulator.cli.written import CommandOptions, check_read, shell_command, written_of
 from simulator.collectives.communicator import Unsuitable
-from simulator.console import later
-from simulator.console.style import Progress, Style
+from simulator.console import Progress, Style, later
 from simulator.errors import InputError, counted, one_line, refused
 from simulator.launch.emit.emitted import EMITTERS
 from simulator.questions.checks import From

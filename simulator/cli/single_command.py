@@ -14,8 +14,7 @@ from simulator.cli.options import fields_of, parse_count
 from simulator.cli.output import Answers, warn
 from simulator.cli.table import Column, blocks_apart, fact_lines, head_lines, table_lines, table_of, trust_lines
 from simulator.cli.written import CommandOptions
-from simulator.console import later
-from simulator.console.style import Progress, Style
+from simulator.console import Progress, Style, later
 from simulator.errors import InputError, one_line, refused
 from simulator.questions.single import LaunchQuestion, OperatorQuestion, ProgramQuestion, Single
 from simulator.questions.words import parse_question, question_words, swept

@@ -13,8 +13,7 @@ from simulator.cli.step_text import alternative_lines, how_words, mark_lines, me
 from simulator.cli.table import Collected, Column, head_lines, loss_lines, next_lines, table_lines, trust_lines
 from simulator.cli.written import CommandOptions, changed_command, shell_command
 from simulator.collectives.communicator import Unsuitable
-from simulator.console import later
-from simulator.console.style import Progress, Style
+from simulator.console import Progress, Style, later
 from simulator.errors import InputError, SimulationError, counted
 from simulator.questions.checks import refuse_all
 from simulator.questions.options import SamplesOption

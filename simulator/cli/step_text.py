@@ -16,8 +16,7 @@ from simulator.cli.table import (
     table_of,
     trust_lines,
 )
-from simulator.console import later
-from simulator.console.style import Style
+from simulator.console import Style, later
 from simulator.errors import counted
 from simulator.questions.where import TODAY, month_words
 from simulator.results import Fact

@@ -19,8 +19,8 @@ from simulator.cli.step_command import check_fits
 from simulator.cli.step_text import MARK, mark_lines, memory_head
 from simulator.cli.table import Column, next_lines, table_lines
 from simulator.cli.written import DEFAULTS, OPTIONS, CommandOptions, check_read, shell_command, written_of
+from simulator.console import Progress, Style
 from simulator.console.files import OutputFile
-from simulator.console.style import Progress, Style
 from simulator.errors import Fault, InputError, TopocastError, few, nearest, one_line
 from simulator.results import SCHEMA_VERSION, taken
 from simulator.results.columns import percent, rate_words

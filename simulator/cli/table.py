@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 
-from simulator.console.style import Style, fold, longest_word
+from simulator.console import Style, fold, longest_word
 from simulator.records import dataclass
 from simulator.results import Fact
 from simulator.results.changed import ChangeEffect

@@ -10,7 +10,7 @@ from simulator.collectives.nccl.strategy import KEPT
 from simulator.devices.optimizer import state_tensors
 from simulator.errors import counted
 from simulator.network.machine import Machine
-from simulator.questions.nccl import VersionNote
+from simulator.questions.where import VersionNote
 from simulator.results import WORDS, Fact
 from simulator.results.bottleneck import LinkUse
 from simulator.results.columns import percent, rate_words, three_digits

@@ -11,9 +11,8 @@ from simulator.constants import Values
 from simulator.devices.gpu import Gpu
 from simulator.devices.optimizer import state_tensors
 from simulator.devices.predict import Device
-from simulator.questions.nccl import Version
 from simulator.questions.options import StepOptions
-from simulator.questions.where import Month, Software
+from simulator.questions.where import Month, Software, Version
 from simulator.records import dataclass
 from simulator.step.allocator import CachingAllocator, MemoryBlock, OutOfMemoryError
 from simulator.step.moments import Tape, TensorEvent, tape_of

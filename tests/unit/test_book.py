@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 from simulator.cli.scenario_command import answer_scenario, scenario_lines
-from simulator.console.style import PLAIN
+from simulator.console import PLAIN
 from simulator.scenarios.answers import ScenarioAnswer
 from simulator.scenarios.file import ExpectedValue, builtin_scenarios, find_scenario, in_order
 

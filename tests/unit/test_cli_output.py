@@ -19,7 +19,7 @@ from simulator.cli.app import app
 from simulator.cli.options import parse_choice, parse_gpus
 from simulator.cli.written import GROUPS
 from simulator.collectives.communicator import Communicator, Request, Unsuitable
-from simulator.console.style import Style, choose_style
+from simulator.console import Style, choose_style
 from simulator.network.compiling import compile_machine
 from simulator.topology.load import load_topology
 from simulator.topology.parts import GpuPart

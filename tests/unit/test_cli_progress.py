@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from simulator.console import style
+from simulator import console as style
 
 
 class Terminal(io.StringIO):

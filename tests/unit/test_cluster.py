@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from simulator.console import Style
 from simulator.console.run import run_app
-from simulator.console.style import Style
 from simulator.errors import InputError, MissingDependency
 from simulator.topology.load import load_topology, topology_from_text
 from validate.cli import app

@@ -15,8 +15,8 @@ from simulator.bands.composition import memory_spreads
 from simulator.cli import run
 from simulator.cli.app import app as simulate
 from simulator.cli.search_command import best_lines
+from simulator.console import Style
 from simulator.console.run import run_app
-from simulator.console.style import Style
 from simulator.questions.layout import parse_layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion

@@ -15,8 +15,7 @@ from simulator.collectives.nccl.tuning import CommGraph, candidates, model
 from simulator.package_data import own_data
 from simulator.plan.plan import Plan
 from simulator.questions.collective import ALGORITHMS
-from simulator.questions.nccl import FEATURES, OLDEST_RULES, Version, has
-from simulator.questions.where import NCCL_TODAY
+from simulator.questions.where import FEATURES, NCCL_TODAY, OLDEST_RULES, Version, has
 from simulator.workload import Collective
 from tests.asked import request_of
 

@@ -11,8 +11,7 @@ from simulator.collectives.nccl.graph import with_peers
 from simulator.collectives.nccl.tables import peers_between_sockets_bps
 from simulator.constants import DEFAULT
 from simulator.network.machine import Machine
-from simulator.questions.nccl import Version
-from simulator.questions.where import Software
+from simulator.questions.where import Software, Version
 from simulator.topology.catalogue import load_part
 from simulator.topology.parts import NETWORK_LINKS, GpuPart
 from tests.asked import exchange_on

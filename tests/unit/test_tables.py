@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.cli.table import Column, table_lines, widths_of
-from simulator.console.style import Style, fold
+from simulator.console import Style, fold
 
 WAY = Column("way", ["ring", "tree"], right=False)
 TIME = Column("time", ["1 ms", "20 ms"])

@@ -12,7 +12,7 @@ import pytest
 
 from simulator.cli import LISTS, exchange_command, run, search_command, single_command, step_command, table
 from simulator.cli.table import Column
-from simulator.console.style import Style
+from simulator.console import Style
 
 WIDTHS = (60, 80, 100, 120)
 KEYS = re.compile(r"step|time|busbw|memory.*|layout|way|strategy|machine|a million .*|per million")

@@ -16,8 +16,7 @@ from simulator.bands.composition import estimate
 from simulator.errors import InputError
 from simulator.package_data import own_data
 from simulator.questions.collective import SENDING, Algorithm, CollectiveQuestion, Protocol
-from simulator.questions.nccl import version_words
-from simulator.questions.where import NCCL_TODAY, SlowLink
+from simulator.questions.where import NCCL_TODAY, SlowLink, version_words
 from simulator.records import dataclass, replace
 from simulator.topology import Topology
 from simulator.units import format_duration

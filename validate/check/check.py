@@ -10,8 +10,7 @@ from simulator.bands import evidence
 from simulator.bands.composition import distance
 from simulator.errors import Fault, InputError, counted, few, one_line
 from simulator.questions.collective import CollectiveQuestion
-from simulator.questions.nccl import VersionNote
-from simulator.questions.where import NCCL_TODAY, Software, Where
+from simulator.questions.where import NCCL_TODAY, Software, VersionNote, Where
 from simulator.records import dataclass, replace
 from simulator.topology.load import load_topology
 from simulator.topology.parts import GpuPart

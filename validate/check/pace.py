@@ -11,7 +11,7 @@ from simulator.api import Session
 from simulator.api.variants import ADAPTERS, SLOTS
 from simulator.bands import evidence
 from simulator.bands.composition import Composition, estimate
-from simulator.console.style import PLAIN, Style
+from simulator.console import PLAIN, Style
 from simulator.constants import DEFAULT, Values
 from simulator.errors import InputError
 from simulator.questions.single import CopyQuestion

@@ -5,7 +5,7 @@ from itertools import groupby
 from typing import Any
 
 from simulator.cli.table import Collected, table_of
-from simulator.console.style import PLAIN, Style
+from simulator.console import PLAIN, Style
 from simulator.errors import few
 from simulator.results import taken
 from simulator.units import format_duration

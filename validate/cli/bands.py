@@ -9,7 +9,7 @@ from pathlib import Path
 
 from simulator.api.session import Question
 from simulator.cli.table import table_of
-from simulator.console.style import Progress, choose_style
+from simulator.console import Progress, choose_style
 from simulator.errors import InputError, one_line
 from validate.bands import make
 from validate.bands.make import BandRow, measured, thinned

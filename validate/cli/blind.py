@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 
 from simulator.cli.table import table_of
+from simulator.console import Progress, Style, fold
 from simulator.console.files import OutputFile
-from simulator.console.style import Progress, Style, fold
 from simulator.errors import InputError, one_line
 from simulator.records import asdict
 from simulator.user_files import read_user_file

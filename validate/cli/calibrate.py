@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from os.path import isdir
 from pathlib import Path
 
-from simulator.console.style import choose_style
+from simulator.console import choose_style
 from simulator.errors import Fault, InputError, one_line
 from simulator.records import replace
 from simulator.topology.catalogue import load_part

@@ -7,7 +7,7 @@ from typing import Any
 
 from simulator.api import Session
 from simulator.cli.options import gpus_among, parse_count, parse_nccl, software_notes
-from simulator.console.style import Progress
+from simulator.console import Progress
 from simulator.errors import InputError, one_line
 from simulator.questions.where import Where
 from validate.check.causes import MOST_CAUSES

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from functools import partial
 
 from simulator.cli.options import refuse
-from simulator.console.style import Progress
+from simulator.console import Progress
 from simulator.errors import InputError, one_line
 from simulator.units import format_duration
 from validate.cli.command import Given, number_in, print_result

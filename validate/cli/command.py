@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from simulator.console import Style, choose_style, printable
 from simulator.console.files import OutputFile
 from simulator.console.run import say
-from simulator.console.style import Style, choose_style, printable
 from simulator.errors import InputError, nearest, one_line
 from validate.machine.measure.host import usable_threads
 from validate.tables.table import PUBLISHED, is_incomplete, read_conventions

@@ -11,7 +11,7 @@ from simulator.api import Session
 from simulator.api.calibrations import kernel_shapes
 from simulator.cli.options import parse_count, refuse
 from simulator.cli.table import table_of
-from simulator.console.style import choose_style
+from simulator.console import choose_style
 from simulator.errors import InputError
 from simulator.questions.checks import From
 from simulator.records import replace

@@ -8,7 +8,7 @@ from statistics import fmean, median
 from typing import Any
 
 from simulator.cli.table import table_of
-from simulator.console.style import Progress, Style
+from simulator.console import Progress, Style
 from simulator.errors import InputError, nearest, one_line
 from simulator.records import asdict, dataclass, replace
 from simulator.results import taken

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from simulator.console.style import Progress
+from simulator.console import Progress
 from simulator.errors import InputError, nearest, one_line
 from simulator.records import replace
 from validate.cli.command import TRUSTED, Given, incomplete, number_in, words_in

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from simulator.cli.table import Collected, table_of
-from simulator.console.style import PLAIN, Style
+from simulator.console import PLAIN, Style
 from simulator.errors import one_line
 from simulator.results import plain, taken
 from simulator.units import format_duration, format_size

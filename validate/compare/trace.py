@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from simulator.cli.table import table_of
-from simulator.console.style import PLAIN, Style
+from simulator.console import PLAIN, Style
 from simulator.errors import Fault, InputError, counted
 from simulator.records import dataclass
 from simulator.results.columns import duration_column, percent

@@ -10,8 +10,7 @@ from simulator.api.context import ALPHA_S, is_strategy, machines_fitted_to
 from simulator.errors import one_line
 from simulator.questions import single
 from simulator.questions.collective import ALGORITHMS, DTYPES, SENDING, Algorithm, CollectiveQuestion
-from simulator.questions.nccl import Feature
-from simulator.questions.where import Software
+from simulator.questions.where import Feature, Software
 from simulator.topology.parts import CpuPart
 from simulator.workload import Collective
 from simulator.workload.operators import Reduction

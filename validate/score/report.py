@@ -6,7 +6,7 @@ from typing import Any
 
 from simulator.api.context import ALPHA_S
 from simulator.cli.table import table_of
-from simulator.console.style import PLAIN, Style
+from simulator.console import PLAIN, Style
 from simulator.errors import one_line
 from simulator.records import asdict, dataclass, field
 from simulator.results import taken

@@ -19,8 +19,7 @@ from importlib.resources import files
 from typing import TypeVar, overload
 
 from simulator.errors import Fault, InputError, one_line
-from simulator.questions.nccl import FEATURES, OLDEST_RULES, Feature, Version, chip_since
-from simulator.questions.where import NCCL_TODAY
+from simulator.questions.where import FEATURES, NCCL_TODAY, OLDEST_RULES, Feature, Version, chip_since
 from simulator.records import dataclass
 from simulator.units import parse_quantity
 

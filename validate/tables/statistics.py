@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import TypeVar
 
 from simulator.cli.table import table_of
-from simulator.console.style import Style
+from simulator.console import Style
 from simulator.errors import InputError, one_line
 from simulator.records import dataclass
 

@@ -18,8 +18,7 @@ from simulator.network.machine import Machine, Node
 from simulator.network.route import Route
 from simulator.network.routing import Router
 from simulator.questions.collective import Protocol
-from simulator.questions.nccl import Version, has
-from simulator.questions.where import NCCL_TODAY
+from simulator.questions.where import NCCL_TODAY, Version, has
 from simulator.records import replace
 from simulator.sums import sums_by_key
 from simulator.topology.parts import GpuPart, NicPart, Part

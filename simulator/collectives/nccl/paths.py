@@ -8,8 +8,7 @@ from functools import cache
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.tables import cpu_kind, planned_socket
 from simulator.network.machine import Link, Machine, Node
-from simulator.questions.nccl import Version
-from simulator.questions.where import NCCL_TODAY
+from simulator.questions.where import NCCL_TODAY, Version
 from simulator.records import dataclass
 from simulator.sums import sums_by_key
 from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS, GpuPart, NicPart, Part

@@ -21,8 +21,7 @@ from simulator.errors import counted
 from simulator.network.machine import Machine
 from simulator.plan.plan import Flow, Plan, PlanBuilder
 from simulator.questions.collective import ALGORITHMS, SENDING, Algorithm, Protocol
-from simulator.questions.nccl import FEATURES, Version, has, version_words
-from simulator.questions.where import NCCL_TODAY
+from simulator.questions.where import FEATURES, NCCL_TODAY, Version, has, version_words
 from simulator.records import replace
 from simulator.topology.parts import GpuPart
 from simulator.units import format_bandwidth

@@ -10,8 +10,7 @@ from simulator.collectives.communicator import Unsuitable
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.tables import PATH_TYPES, CpuKind, PathType, Rules, rules_of
 from simulator.questions.collective import ALGORITHMS, PROTOCOLS, Algorithm, Protocol
-from simulator.questions.nccl import FEATURES, Version, has, version_words
-from simulator.questions.where import NCCL_TODAY
+from simulator.questions.where import FEATURES, NCCL_TODAY, Version, has, version_words
 from simulator.records import dataclass
 from simulator.workload import Collective
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from simulator.cli.table import table_of
+from simulator.console import PLAIN, Style
 from simulator.console.files import OutputFile
-from simulator.console.style import PLAIN, Style
 from simulator.errors import InputError, one_line
 from simulator.results import taken
 from simulator.results.columns import duration_column, percent
