@@ -127,6 +127,7 @@ links:
     _check_the_same(machine, folded, single)
 
 
+@pytest.mark.slow
 def test_a_fat_tree_of_324_hosts_takes_what_its_links_take() -> None:
     """Every host link is busy throughout; with half of the spines, 306 of 323 shards of 18 hosts share 9 links."""
     rounds = 2 * 256e6 / 324 / 10e9

@@ -213,6 +213,7 @@ def test_what_is_amiss_is_named_first(machine, nodes, fault, words, verdict) -> 
     assert found.explanations[0].error < 0.04
 
 
+@pytest.mark.slow
 def test_a_log_in_its_range_with_the_shape_of_a_fault_is_slow_and_one_of_another_choice_of_nccl_is_not() -> None:
     healthy = times_on(load_topology("dgx-h100", n_nodes=2))
     falls = [(size, 4.0 * t if size == SIZES[-1] else t) for size, t in healthy]  # one of three large sizes
@@ -338,6 +339,7 @@ def test_what_is_healthy_is_that_of_the_network_and_the_size() -> None:
     assert slowest("dgx-h100", 1e7) < slowest("p5.48xlarge", 1e7) < slowest("p5.48xlarge", 1e3)
 
 
+@pytest.mark.slow
 def test_half_of_the_expected_bandwidth_between_two_machines_is_slow() -> None:
     sizes = [1 << power for power in (24, 26, 28, 30, 32)]
     twice = [(size, 2.0 * t) for size, t in times_on(load_topology("dgx-h100", n_nodes=2), sizes)]

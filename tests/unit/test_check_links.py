@@ -303,6 +303,7 @@ def test_what_is_no_link_test_is_not_taken_for_one() -> None:
 _REPORTED = Path(__file__).resolve().parents[3] / "shared" / "repro-3"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("log", "topology", "verdict", "told"),
     [

@@ -234,6 +234,7 @@ def test_folders_of_nothing_in_common_are_no_fault(tmp_path):
     assert (drift.classes, drift.only_first, drift.only_second) == ((), 3, 3)
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5) | st.none(), max_size=5))
 def test_an_environment_does_not_differ_from_itself(environment):
     assert differences(environment, environment) == []

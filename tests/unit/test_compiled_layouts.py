@@ -54,6 +54,7 @@ def network_of(shapes: list[Conv2d], others: int = 0) -> Network:
     return Network("convolutions", layers, (8,) * (2 * len(layers)), 4)
 
 
+@pytest.mark.slow
 @example([Conv2d(4, 1, 128, 7, 7, 1, 1), Conv2d(4, 2, 1, 7, 7, 3, 3, 1, 1, 1, 1)], False)
 @settings(max_examples=few(60), deadline=None)
 @given(st.lists(convolutions, min_size=1, max_size=4), st.booleans())

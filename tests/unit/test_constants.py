@@ -7,6 +7,7 @@ import importlib
 import json
 import re
 import tomllib
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,12 @@ def test_every_file_has_a_reader_and_every_reader_a_file() -> None:
     assert {name: constants_path(name) for name in FILES} == FILES
 
 
-TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for package in PACKAGES for path in package.rglob("*.py")}
+@cache
+def trees() -> dict[Path, ast.Module]:
+    """Return the syntax of every file; found when a test asks, as every worker of pytest imports this module."""
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for package in PACKAGES for path in package.rglob("*.py")}
+
+
 OF_CLASS = {cls.__name__: cls for cls in READERS.values()}
 
 
@@ -157,7 +163,7 @@ def bound(function: ast.AST) -> dict[str, type[Values]]:
 def read_of(path: Path) -> set[tuple[type[Values], str, str]]:
     """Return each constant that *path* reads of a known class: the class, its name, and where."""
     found = set()
-    for function in ast.walk(TREES[path]):
+    for function in ast.walk(trees()[path]):
         if not isinstance(function, ast.FunctionDef):
             continue
         names = bound(function)
@@ -170,15 +176,15 @@ def read_of(path: Path) -> set[tuple[type[Values], str, str]]:
 
 
 def test_every_constant_that_code_reads_is_in_its_file() -> None:
-    found = {each for path in TREES for each in read_of(path)}
+    found = {each for path in trees() for each in read_of(path)}
     assert len({(cls, name) for cls, name, _ in found}) > 240
     for cls, name, where in found:
         assert hasattr(DEFAULT(cls), name), f"{where}: {cls.FILE}.json has no {name}"
 
 
 def test_every_constant_in_a_file_is_read() -> None:
-    read = {node.attr for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    read |= {node.value for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    read = {node.attr for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    read |= {node.value for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.Constant)}
     for name, cls in READERS.items():
         for key in document(name)["constants"]:
             head, _, rest = key.partition(".")

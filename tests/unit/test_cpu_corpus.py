@@ -67,6 +67,7 @@ def scored(table: Path, dataset: str) -> dict[tuple[str, str], list[float]]:
     return errors
 
 
+@pytest.mark.slow
 def test_training_on_cpus_in_five_frameworks_of_2016(corpus: Path) -> None:
     errors = scored(corpus / "training.csv", "shi2016_table7")
     assert len(errors) == 10

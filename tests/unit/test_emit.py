@@ -91,6 +91,7 @@ def test_what_has_no_line_is_refused(words: str, said: str, capsys: pytest.Captu
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_each_row_of_a_search_has_its_command_and_its_line(capsys: pytest.CaptureFixture[str]) -> None:
     words = "best --topology dgx-h100 --gpus 4 --workload gpt2 --set layers=2 --seq-len 256 --global-batch 16 --jobs 1 "
     words += "--framework megatron --parallel tp=2 --top 3"
@@ -129,6 +130,7 @@ def test_what_no_layout_can_say_is_refused_before_the_search(words: str, said: s
     assert err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_layout_that_is_refused_alone_stops_no_search(capsys) -> None:
     words = (
         "--topology p3.16xlarge --workload gpt2 --set layers=2 --global-batch 8 --framework deepspeed-zero3 "

@@ -107,6 +107,7 @@ def test_with_one_micro_batch_nothing_is_hidden() -> None:
     assert hidden.step_time_s == pytest.approx(apart.step_time_s)
 
 
+@pytest.mark.slow
 def test_micro_batches_that_pass_at_once_take_what_they_take_one_by_one() -> None:
     folded, whole = (step("ep=16,zero=1,ep_overlap", 16, fold=fold) for fold in (True, False))
     assert folded.step_time_s == pytest.approx(whole.step_time_s)

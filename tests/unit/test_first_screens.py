@@ -121,6 +121,7 @@ def test_a_step_that_computes_longer_than_it_waits_is_bound_by_its_kernels(said)
     assert any(re.search(r"time goes to +5\d\.\d % computing; 2\d", line) for line in lines)
 
 
+@pytest.mark.slow
 def test_the_network_that_is_asked_about_is_enough_or_not(said) -> None:
     asked = "--topology dgx-h100 --nodes 2 --workload llama3-8b --batch 1 --parallel fsdp --recompute --fabric"
     for rate, verdict in (("400Gbit/s", "is enough"), ("10Gbit/s", "holds the step up")):
@@ -142,6 +143,7 @@ def test_what_a_change_costs_has_a_band(said) -> None:
     assert re.search(r" \(\+\d+\.\d %; 80 % band \d+ to \d+ %\)", " ".join(line.strip() for line in lines))
 
 
+@pytest.mark.slow
 def test_the_command_that_makes_it_fit_is_answered(said) -> None:
     lines = said("--topology p3.16xlarge,dgx-h100 --workload bert-large --batch 16")
     assert lines[-1] == "simulate --topology p3.16xlarge --workload bert-large --batch 5"

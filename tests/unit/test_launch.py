@@ -505,6 +505,7 @@ def test_an_option_that_is_nearly_a_known_one_is_refused_alone(more: str, meant:
         assert error.value.spelt("command") == told
 
 
+@pytest.mark.slow
 def test_what_has_no_effect_is_in_the_document_and_the_page(tmp_path: Path, capsys) -> None:
     page = tmp_path / "page.html"
     told = "not known, and without effect: --foo"

@@ -27,7 +27,10 @@ _OF_PROGRAM = {"model_name_or_path", "block_size", "deepspeed"}  # of run_clm.py
 _OF_LAUNCHERS = {"nnodes", "nproc_per_node", "num_gpus", "num_nodes", "m"}  # of torchrun and deepspeed
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n == "megatron" else n for n in LISTS])
+_LONG = ("megatron", "megatron-bridge", "axolotl")  # 600 options and more, or files of many keys
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in _LONG else n for n in LISTS])
 def test_every_option_has_an_answer(name: List) -> None:
     found = what_becomes_of(name)
     assert [option for option, (answer, _) in found.items() if answer == "unknown"] == []

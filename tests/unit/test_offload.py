@@ -217,6 +217,7 @@ def test_equal_ranks_are_simulated_once(layout: Layout) -> None:
     assert folded.offload.host_bytes == apart.offload.host_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("offload", "layout"), [("optimizer", ZERO2), ("optimizer+parameters", ZERO3)])
 def test_micro_batches_that_repeat_pass_at_once(offload: Offload, layout: Layout) -> None:
     question = asked(offload, layout=layout, micro_batches=16)
@@ -298,6 +299,7 @@ def test_all_ranks_of_a_host_count() -> None:
     assert one.host_available_bytes == 512e9
 
 
+@pytest.mark.slow
 def test_a_host_with_too_little_memory_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--topology", "4x-v100-sxm2-16gb-4xopa", "--gpus", "1", "--workload", "gpt2", "--batch", "1"]
     words += ["--seq-len", "64", "--offload", "optimizer+parameters", "--json"]

@@ -119,6 +119,7 @@ def test_ranks_of_a_group_that_is_left_out_are_loaded_as_those_of_its_equal() ->
         assert seconds[:8] == seconds[8:]
 
 
+@pytest.mark.slow
 def test_most_roles() -> None:
     """Ranks with the nearest loads are one role where there are too many, and the answer says so."""
     few, many = Uneven(20), Uneven(47)

@@ -28,6 +28,7 @@ def _table():
     return read_table(text.encode(), "steps.csv", STEPS.needed, STEPS.columns, STEPS.name)
 
 
+@pytest.mark.slow
 def test_processes_give_the_same_rows_in_order(monkeypatch) -> None:
     monkeypatch.setattr(module, "_MANY", 1)
     scoring = Scoring(ScoringOptions())

@@ -167,6 +167,7 @@ def test_predictions_are_written_of_the_figures_that_a_row_holds(
     assert "predicted_process_bytes" not in out.read_text()
 
 
+@pytest.mark.slow
 def test_other_processes_predict_memory_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{"batch_per_gpu": str(1 + i % 4), "max_allocated_bytes": repr(1e9 + i)} for i in range(100)]
     file = written(tmp_path, *rows)

@@ -176,6 +176,7 @@ def test_an_exchange_waits_for_a_link_that_gives_nothing() -> None:
     assert exchange_and_kernel(0, 0.0, 1.0, 2.0) == pytest.approx([1.0 + 1.5 + 1.0, 2.5])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["dp", "fsdp"])
 @pytest.mark.parametrize(("where", "ends"), _STEPS)
 def test_a_step_beside_a_link_slow_throughout(where: Where, ends: str, layout: str) -> None:

@@ -27,6 +27,7 @@ def test_tools_are_those_of_all_gpus(vendors: set[str], named: str) -> None:
     assert named_for("`nvidia-smi topo -m`: each", vendors) == f"`{named}`: each"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("machine", "foreign"), [("8x-mi300x", "nvidia"), ("dgx-a100-80gb", "amd-smi")])
 def test_a_slow_log_is_explained_with_tools_that_are_there(machine: str, foreign: str) -> None:
     session, slow = Session(), Where("slow")

@@ -216,6 +216,7 @@ def test_models_of_measurements_are_known() -> None:
         find_entry(name)
 
 
+@pytest.mark.slow
 @pytest.mark.corpus
 def test_the_parameters_that_measurements_state_are_met(corpus: Path) -> None:
     with (corpus / "training.csv").open(newline="", encoding="utf-8") as stream:
