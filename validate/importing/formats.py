@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
 from statistics import median
+from typing import Any
 
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.package_data import own_data
@@ -26,11 +27,10 @@ from validate.tables.cells import MAX_BYTES, csv_bytes, figure
 from validate.tables.statistics import SampledShapes, gathered
 from validate.tables.table import read_table
 
-OPERATORS: Sequence[str]
-COLLECTIVES: Sequence[str]
-OPERATORS, COLLECTIVES = (
-    own_data("validate.importing", "formats.yaml")[which] for which in ("operators", "collectives")
-)
+_FACTS: Mapping[str, Any] = own_data("validate.importing", "formats.yaml")
+_READ: Mapping[str, Any] = _FACTS["collectors"]
+OPERATORS: Sequence[str] = _FACTS["operators"]
+COLLECTIVES: Sequence[str] = _FACTS["collectives"]
 Row = Mapping[str, object]
 Shape = tuple[int, ...]
 Times = dict[Shape, list[float]]  # seconds, one for each measurement of a shape
@@ -40,18 +40,10 @@ LeftOut = Counter[str]  # skipped rows by reason
 _DATASET = "aiconfigurator"
 _APART = 1.5  # a larger ratio means that frameworks did not run the same work
 _FLOOR_S = 2e-6  # shorter times are mostly the gap between kernels
-_PRODUCT = ("gemm_dtype", "m", "n", "k", "latency")
 _OPERATORS = 6  # operators per graph
 _OWN_INPUTS = frozenset(("sglang",))  # frameworks whose operators have separate inputs; in others they share one
 _BYTES = 2  # bytes per element
-_PRECISIONS = {"float16": "fp16", "bfloat16": "bf16"}
-_SIZES = ("batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim")
-_ATTENTION = (*_SIZES, "beam_width", "attn_dtype", "kv_cache_dtype", "step", "latency")
-_INSIDE = {"trtllm": "rotates; writes cache"}
 _SINKS = 64  # TensorRT-LLM's collector gives heads of this size a sink each
-_COLLECTIVE = ("op_name", "nccl_dtype", "num_gpus", "message_size", "latency")
-_ELEMENTS = {"half": ("fp16", 2), "int8": ("int8", 1)}
-_COLLECTIVES = {"alltoall": "all_to_all", **{name: name for name in ("all_gather", "all_reduce", "reduce_scatter")}}
 
 
 def csv_of(columns: Sequence[str], rows: Iterable[Row]) -> bytes:
@@ -120,8 +112,8 @@ def read_products(source: Source) -> Products:
     left_out: dict[SourceTable, LeftOut] = {}
     for table in source.tables("gemm"):
         times[table], left_out[table], precisions[table] = {}, Counter(), "bf16"
-        for cell, number in source.rows(table, _PRODUCT):
-            precision = _PRECISIONS.get(cell("gemm_dtype"))
+        for cell, number in source.rows(table, _READ["columns"]["gemm"]):
+            precision = _READ["precisions"].get(cell("gemm_dtype"))
             time_s = latency_s(cell("latency"))
             if precision is None:
                 left_out[table][f"product in {cell('gemm_dtype')}: quantises its input too"] += 1
@@ -183,7 +175,7 @@ def attention_rows(
     graded = _graded({table.framework: _attention_times(source, table, left_out) for table in tables})
     rows: list[Row] = []
     for table in tables:
-        inside = _INSIDE.get(table.framework, "writes cache")
+        inside = _READ["inside"].get(table.framework, "writes cache")
         same = {"device": device, "op": "attention", "variant": "causal", "dtype": "bf16", "issue": "graph"}
         same["software"] = f"{table.framework} {table.version}"
         for shape, found in graded[table.framework].items():
@@ -197,10 +189,10 @@ def attention_rows(
 
 def _attention_times(source: Source, table: SourceTable, left_out: LeftOut) -> Times:
     times: Times = {}
-    for cell, number in source.rows(table, _ATTENTION):
+    for cell, number in source.rows(table, _READ["columns"]["context_attention"]):
         time_s = latency_s(cell("latency"))
         reason = "" if time_s is not None else "attention without a time"
-        if not {cell("attn_dtype"), cell("kv_cache_dtype")} <= _PRECISIONS.keys():
+        if not {cell("attn_dtype"), cell("kv_cache_dtype")} <= _READ["precisions"].keys():
             reason = "attention with queries or keys of 8 bits"
         elif cell("window_size") not in ("", "0"):
             reason = "attention in a window: not modelled"
@@ -211,7 +203,7 @@ def _attention_times(source: Source, table: SourceTable, left_out: LeftOut) -> T
         if reason or time_s is None:
             left_out[reason] += 1
         else:
-            times.setdefault(tuple(number(size) for size in _SIZES), []).append(time_s)
+            times.setdefault(tuple(number(size) for size in _READ["sizes"]), []).append(time_s)
     return times
 
 
@@ -225,8 +217,8 @@ def collective_rows(source: Source, device: str, left_out: LeftOut) -> tuple[lis
         return [], ()
     found: dict[tuple[str, str, str], Times] = {}
     for table in tables:
-        for cell, number in source.rows(table, _COLLECTIVE):
-            collective, element = _COLLECTIVES.get(cell("op_name")), _ELEMENTS.get(cell("nccl_dtype"))
+        for cell, number in source.rows(table, _READ["columns"]["nccl"]):
+            collective, element = _READ["collectives"].get(cell("op_name")), _READ["elements"].get(cell("nccl_dtype"))
             time_s = latency_s(cell("latency"))
             if collective is None or element is None or time_s is None:
                 left_out[f"collective {'without a time' if time_s is None else 'of another kind'}"] += 1
@@ -244,7 +236,7 @@ def collective_rows(source: Source, device: str, left_out: LeftOut) -> tuple[lis
     return rows, tables
 
 
-_DEVICES: Mapping[str, tuple[str, str]] = own_data("validate.importing", "formats.yaml")["aiconfigurator"]
+_DEVICES: Mapping[str, tuple[str, str]] = _FACTS["aiconfigurator"]
 MACHINES = {part: machine for part, machine in _DEVICES.values() if machine}
 _PATTERN = "*/*/*/*_perf.txt"
 _FOLDERS = ("aiconfigurator/systems/data", "systems/data", "data", "")

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 import re
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from decimal import Decimal
-from importlib.resources import files
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from simulator.errors import Fault, InputError, one_line
+from simulator.package_data import own_data, own_patterns
 from simulator.questions.where import FEATURES, NCCL_TODAY, OLDEST_RULES, Feature, Version, chip_since
 from simulator.records import dataclass
 from simulator.units import parse_quantity
@@ -258,15 +257,10 @@ def measured_s(cell: Callable[[str], str], counted_bytes: float | None) -> float
     return number("time_s", cell("time_s")) if cell("time_s") else number("latency_s", cell("latency_s"))
 
 
-_NCCL = re.compile(r"\b[nr]ccl[ =v]{0,2}([1-9]\d?)\.(\d{1,3})\b", re.IGNORECASE | re.ASCII)
-_YEAR = re.compile(r"\b(20[0-4]\d)\b", re.ASCII)
-_MONTH = re.compile(r"(?<![\d.])(1[6-9]|[2-4]\d)\.(0[1-9]|1[0-2]|[1-9])(?![\d.])", re.ASCII)  # containers, HPC SDK
-_TORCH = re.compile(r"\b(?:py)?torch ?v?([12])\.(\d{1,2})\b", re.IGNORECASE | re.ASCII)
-_CAME = json.loads(files("validate.tables").joinpath("releases.json").read_text(encoding="utf-8"))
+_CAME: Mapping[str, Any] = own_data("validate.tables", "releases.json")
+_SAYS = own_patterns("validate.tables", "releases.json", "software")  # months are those of containers and the HPC SDK
 # Release dates in years (github.com/NVIDIA/nccl/releases); a version covers the time until the next one listed.
-_RELEASES: list[tuple[float, Version]] = [
-    (came, (int(version.partition(".")[0]), int(version.partition(".")[2]))) for came, version in _CAME["nccl"]
-]
+_RELEASES: list[tuple[float, Version]] = [(came, (major, minor)) for came, major, minor in _CAME["nccl"]]
 _TORCH_CAME = {1: 2018.9, 2: 2023.2}  # release years of 1.0 and 2.0 (github.com/pytorch/pytorch/releases)
 _TORCH_APART = 0.29  # years between minor versions
 _IN_USE = 1.0  # years after a GPU's release when most published measurements of it are taken
@@ -279,16 +273,16 @@ def nccl_of(software: str, compute_capability: str | None, *features: Feature) -
     that of one year after the release of GPUs with *compute_capability*; else today's.  If not stated, it is at least
     the first one for these GPUs, with all of *features*.
     """
-    if said := _NCCL.search(software):
+    if said := _SAYS["nccl"].search(software):
         return int(said[1]), int(said[2])
     least = [FEATURES[feature] for feature in features]
     if compute_capability is not None:
         least.append(chip_since(round(10 * float(compute_capability))))
-    if month := _MONTH.search(software):
+    if month := _SAYS["month"].search(software):
         year = 2000 + int(month[1]) + int(month[2]) / 12
-    elif said := _YEAR.search(software):
+    elif said := _SAYS["year"].search(software):
         year = int(said[1]) + 0.5
-    elif torch := _TORCH.search(software):
+    elif torch := _SAYS["torch"].search(software):
         year = _TORCH_CAME[int(torch[1])] + _TORCH_APART * int(torch[2])
     elif compute_capability is not None:
         year = _IN_USE + max((came for since, came in _CAME["gpus"] if since <= float(compute_capability)), default=0.0)
