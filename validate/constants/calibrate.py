@@ -2,12 +2,12 @@
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from operator import attrgetter
 from statistics import fmean, median, stdev
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
@@ -110,46 +110,36 @@ def _fitted(
     return replace(_calibration(values), by_data_sheet=tuple(sorted(kept))), found
 
 
-class _Judged(NamedTuple):
-    """A row's absolute errors by the data sheet and by other rows' factors; its seconds by both, and measured."""
-
-    op: str
-    classes: Collection[str]
-    plain: float
-    unseen: float
-    seconds: tuple[float, float, float]
+_Seconds = tuple[float, float, float]  # of a row: by the data sheet, by other rows' factors, and measured
 
 
 def _lost(session: Session, rows: Sequence[MeasuredRow], unseen: Sequence[float]) -> frozenset[str]:
     """Return the kernel classes that gain nothing; *unseen* are log errors of *rows* by factors from the other rows."""
-    judged = []
+    judged: list[tuple[str, tuple[str, _Seconds]]] = []
     for row, error in zip(rows, unseen, strict=True):
-        plain_s = row.asks.time_s(session)
-        seconds = plain_s, row.time_s * math.exp(error), row.time_s
-        classes = kernel_classes(row.asks.question)
-        judged.append(_Judged(row.op, classes, abs(plain_s / row.time_s - 1.0), abs(math.expm1(error)), seconds))
-    every = {name for row in judged for name in row.classes}
-    return frozenset(name for name in every if not _gains([row for row in judged if name in row.classes]))
+        seconds = row.asks.time_s(session), row.time_s * math.exp(error), row.time_s
+        judged += [(name, (row.op, seconds)) for name in kernel_classes(row.asks.question)]
+    return frozenset(name for name, mine in gathered(judged).items() if not _gains(mine))
 
 
-def _gains(rows: Sequence[_Judged]) -> bool:
+def _gains(rows: Sequence[tuple[str, _Seconds]]) -> bool:
     """Return whether factors of other rows beat the data sheet by ``_PROOF`` standard errors, and no operator loses."""
-    gains = [row.plain - row.unseen for row in rows]
+    gains = [abs(before / measured - 1.0) - abs(after / measured - 1.0) for _, (before, after, measured) in rows]
     if len(gains) < _FEWEST:
         return False
     proof = _PROOF if len(gains) >= _MANY else 2.0 * _PROOF
     if fmean(gains) <= proof * stdev(gains) / math.sqrt(len(gains)) + _NO_GAIN:
         return False
-    for op in {row.op for row in rows}:
+    for mine in gathered(rows).values():
         # the average of mean and median reflects both the typical row and the outliers
-        errors = [(row.unseen, row.plain) for row in rows if row.op == op]
-        unseen, plain = ((fmean(each) + median(each)) / 2.0 for each in zip(*errors, strict=True))
-        if unseen > plain + _NO_GAIN or _further([row.seconds for row in rows if row.op == op]):
+        errors = ([abs(each[by] / each[2] - 1.0) for each in mine] for by in (0, 1))
+        plain, unseen = ((fmean(each) + median(each)) / 2.0 for each in errors)
+        if unseen > plain + _NO_GAIN or _further(mine):
             return False
     return True
 
 
-def _further(seconds: Sequence[tuple[float, float, float]]) -> bool:
+def _further(seconds: Sequence[_Seconds]) -> bool:
     """Return whether the sum of *seconds* is further from the measured one after calibration than before."""
     before, after, measured = (math.fsum(each) for each in zip(*seconds, strict=True))
     return abs(math.log(after / measured)) > abs(math.log(before / measured)) + _SUMS_SAME
@@ -325,7 +315,7 @@ def _chosen(variety: str, points: Sequence[_Point]) -> tuple[Neighbourhood, list
     return best
 
 
-def _sums(points: Sequence[_Point], errors: Sequence[float]) -> Iterator[list[tuple[float, float, float]]]:
+def _sums(points: Sequence[_Point], errors: Sequence[float]) -> Iterator[list[_Seconds]]:
     """Yield the seconds of *points* before and after correction, and measured, by the words of their shapes."""
     words = (tuple(value for value in point.shape if isinstance(value, str)) for point in points)
     pairs = zip(points, errors, strict=True)
