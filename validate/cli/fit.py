@@ -47,7 +47,7 @@ class _Task:
 @dataclass(frozen=True, slots=True)
 class _Done:
     task: _Task
-    fitted: fitting.FittedFamily
+    fitted: fitting.LeastSquares
     errors: tuple[tuple[str, str, str, float], ...]  # the row's role in the fit, operator and place; its error
 
 

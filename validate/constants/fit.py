@@ -35,12 +35,21 @@ _AT_BOUND = 1e-3  # distance from a bound, in logarithms, below which a constant
 
 @dataclass(frozen=True, slots=True)
 class LeastSquares:
-    """Fitted constants, their relative standard deviations, those at a bound; ``unseen``: log errors by other rows."""
+    """Fitted constants, their relative standard deviations, those at a bound, and the ``rows`` that they are fitted to.
+
+    ``unseen``: the log error of each row by constants that are fitted to the others.
+    """
 
     values: dict[str, float]
     spread: dict[str, float]
     at_bound: tuple[str, ...]
     unseen: tuple[float, ...] = ()
+    rows: tuple[MeasuredRow, ...] = ()
+
+    @property
+    def constants(self) -> Constants:
+        """The constants of the files, with the fitted ones replaced."""
+        return Constants(self.values)
 
 
 def least_errors(
@@ -188,21 +197,6 @@ UNNAMED = "no dataset named"
 _PROBED = 1.2  # factor on constants, alternately up and down, to find the rows that depend on them
 
 
-@dataclass(frozen=True, slots=True)
-class FittedFamily:
-    """Fitted constants of a family: values, relative standard deviations, those at a bound, and the rows fitted to."""
-
-    values: dict[str, float]
-    spread: dict[str, float]
-    at_bound: tuple[str, ...]
-    rows: tuple[MeasuredRow, ...]
-
-    @property
-    def constants(self) -> Constants:
-        """The constants of the files, with the fitted ones replaced."""
-        return Constants(self.values)
-
-
 def rows_of(family: Family, rows: Sequence[MeasuredRow]) -> list[MeasuredRow]:
     """Return the *rows* that judge the family: predicted by it, of a grade with weight, and not of a CPU."""
     mine = (row for row in rows if row.kind == family.kind and (not family.ops or row.op in family.ops))
@@ -241,7 +235,7 @@ def fit_family(
     off: Term | None = None,
     share: float = 1.0,
     max_evaluations: int | None = None,
-) -> FittedFamily:
+) -> LeastSquares:
     """Return constants fitted to *rows* without those of groups *without*, or a *share*; *off* is a term left out."""
     mine = [row for row in rows_of(family, rows) if counts(family, row) and not _is_in(without, row)]
     values: dict[str, float] = dict(off.off) if off else {}
@@ -260,7 +254,7 @@ def fit_family(
         spread |= found.spread
         bounds += found.at_bound
         seen += chosen
-    return FittedFamily(values, spread, tuple(bounds), tuple(seen))
+    return LeastSquares(values, spread, tuple(bounds), rows=tuple(seen))
 
 
 def _is_in(groups: Collection[Group], row: MeasuredRow) -> bool:
@@ -283,14 +277,14 @@ def linearised_rows(
     return draw_lines(mine, start, partial(_log_errors, stage, mine, session, {}))
 
 
-def fit_to_lines(family: Family, lines: Lines, without: Collection[Group] = ()) -> FittedFamily:
+def fit_to_lines(family: Family, lines: Lines, without: Collection[Group] = ()) -> LeastSquares:
     """Return constants fitted to *lines* but for groups *without*; raises MissingDependency without SciPy."""
     (stage,) = family.stages
     kept = [i for i, row in enumerate(lines.rows) if not _is_in(without, row)]
     seen = tuple(lines.rows[i] for i in kept)
     found = fit_along(lines, stage.free, kept, _weights(family, seen))
     values = _tied(stage, {name: float(f"{value:.3g}") for name, value in found.values.items()})
-    return FittedFamily(values, found.spread, found.at_bound, seen)
+    return replace(found, values=values, rows=seen)
 
 
 def fit_errors(rows: Sequence[MeasuredRow], session: Session, constants: Constants) -> list[float | None]:
@@ -349,7 +343,7 @@ def _tied(stage: FitStage, values: Mapping[str, float]) -> dict[str, float]:
     return {**values, **{name: values[source] for name, source in stage.tied.items()}}
 
 
-def write_constants(family: Family, fitted: FittedFamily) -> list[str]:
+def write_constants(family: Family, fitted: LeastSquares) -> list[str]:
     """Write the *fitted* constants and return the paths changed; raises InputError if one cannot be written."""
     files = dict.fromkeys(name.partition(".")[0] for name in fitted.values)
     return [write_package_file(constants_path(file), constants_text(_changed(file, family, fitted))) for file in files]
@@ -374,7 +368,7 @@ def constants_text(document: dict[str, Any], of: str = "constants") -> str:
     return "\n".join(["{", *lines, f"  {told(of)}: {ends[0]}", ",\n".join(each_line), f"  {ends[1]}", "}"]) + "\n"
 
 
-def _changed(file: str, family: Family, fitted: FittedFamily) -> dict[str, Any]:
+def _changed(file: str, family: Family, fitted: LeastSquares) -> dict[str, Any]:
     document = constants_file(file)
     for name, value in fitted.values.items():
         owner, _, constant = name.partition(".")

@@ -95,50 +95,42 @@ def _newest(source: Source, what: str, device: str, word: str, left_out: LeftOut
     return tables
 
 
-@dataclass(frozen=True, slots=True)
-class Products:
-    """Seconds of shapes (m, n, k) by table, its precision and skipped rows; ``grid``: the tables' commonest shapes."""
-
-    times: Mapping[SourceTable, Times]
-    precisions: Mapping[SourceTable, str]
-    left_out: Mapping[SourceTable, LeftOut]
-    grid: frozenset[Shape]
+Products = Mapping["SourceTable", tuple[Times, str, LeftOut]]
+"""By table the seconds of shapes (m, n, k), their precision, and skipped rows."""
 
 
 def read_products(source: Source) -> Products:
-    """Return products of all devices, so that the grid does not depend on those chosen; raises InputError."""
-    times: dict[SourceTable, Times] = {}
-    precisions: dict[SourceTable, str] = {}
-    left_out: dict[SourceTable, LeftOut] = {}
+    """Return products of all devices, of whose shapes those of most tables count; raises InputError."""
+    found: dict[SourceTable, tuple[Times, str, LeftOut]] = {}
     for table in source.tables("gemm"):
-        times[table], left_out[table], precisions[table] = {}, Counter(), "bf16"
+        times, left_out, own = Times(), LeftOut(), "bf16"
         for cell, number in source.rows(table, _READ["columns"]["gemm"]):
             precision = _READ["precisions"].get(cell("gemm_dtype"))
             time_s = latency_s(cell("latency"))
             if precision is None:
-                left_out[table][f"product in {cell('gemm_dtype')}: quantises its input too"] += 1
+                left_out[f"product in {cell('gemm_dtype')}: quantises its input too"] += 1
             elif time_s is None:
-                left_out[table]["product without a time"] += 1
+                left_out["product without a time"] += 1
             else:
-                if table.framework == "sglang":
-                    precisions[table] = precision
-                times[table].setdefault((number("m"), number("n"), number("k")), []).append(time_s)
-    counted = Counter(frozenset(of) for of in times.values())
-    grid = max(counted, key=lambda shapes: (counted[shapes], len(shapes)), default=frozenset())
-    return Products(times, precisions, left_out, grid)
+                own = precision if table.framework == "sglang" else own
+                times.setdefault((number("m"), number("n"), number("k")), []).append(time_s)
+        found[table] = times, own, left_out
+    return found
 
 
 def product_rows(
     products: Products, device: str, share: SampledShapes, left_out: LeftOut
 ) -> tuple[list[Row], Sequence[SourceTable]]:
     """Return the rows of *device* and their tables, of each framework the newest with the grid, else the newest."""
-    mine = gathered((table.framework, table) for table in products.times if table.device == device)
-    tables = [next((t for t in of if products.grid <= products.times[t].keys()), of[0]) for of in mine.values()]
+    counted = Counter(frozenset(times) for times, _, _ in products.values())
+    grid = max(counted, key=lambda shapes: (counted[shapes], len(shapes)), default=frozenset())
+    mine = gathered((table.framework, table) for table in products if table.device == device)
+    tables = [next((t for t in of if grid <= products[t][0].keys()), of[0]) for of in mine.values()]
     kept: dict[str, Times] = {}
-    for table, times in products.times.items():
+    for table, (times, _, skipped) in products.items():
         if table in tables:
-            left_out.update(products.left_out[table])
-            kept[table.framework] = {shape: found for shape, found in times.items() if shape in products.grid}
+            left_out.update(skipped)
+            kept[table.framework] = {shape: found for shape, found in times.items() if shape in grid}
             left_out["product of a shape that few tables have"] += len(times) - len(kept[table.framework])
         elif table.device == device:
             left_out["product in a version besides the newest with the common shapes"] += sum(map(len, times.values()))
@@ -146,7 +138,7 @@ def product_rows(
     for table in tables:
         part = load_part(table.device)
         l2_bytes = (part.l2_size or 0.0) if isinstance(part, GpuPart) else 0.0
-        same = {"device": table.device, "op": "linear", "variant": "lm_head", "dtype": products.precisions[table]}
+        same = {"device": table.device, "op": "linear", "variant": "lm_head", "dtype": products[table][1]}
         same |= {"issue": "graph", "software": f"{table.framework} {table.version}"}
         for shape, found in graded[table.framework].items():
             if share.holds(shape):
