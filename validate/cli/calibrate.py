@@ -13,10 +13,10 @@ from simulator.records import replace
 from simulator.topology.catalogue import load_part
 from simulator.user_files import read_user_file
 from validate.cli.command import Given, give
-from validate.compare.calibrating import CLOCKS, FittedCalibration, FolderDevice
+from validate.compare.calibrating import CLOCKS, FolderDevice
 from validate.compare.comparison import ComparisonOptions, find_places, fit_folder, scoring_at, unlike_part
 from validate.compare.folder import RECORD, read_folder
-from validate.constants.calibrate import CalibrationFactors, calibration_yaml, fit_calibration
+from validate.constants.calibrate import FittedCalibration, calibration_yaml, fit_calibration
 from validate.constants.families import calibrating_rows, countable, device_rows
 from validate.importing.formats import OPERATORS as OPERATOR_COLUMNS
 from validate.importing.formats import csv_of
@@ -50,14 +50,9 @@ def _calibrate_folder(given: Given) -> None:
 
 def folder_yaml(part: str, table: str, bench: FolderDevice, fitted: FittedCalibration) -> str:
     """Return the calibration file of the device *part* as YAML: *fitted*, and the rows of the folder *table* used."""
-    spread = dict(fitted.operators.spread) if fitted.operators is not None else {}
     again = bench.again([*fitted.rows, *fitted.steps], fitted.calibration)
     left = tuple(row.error for row in again if row.error is not None)
-    others = {"launches": fitted.launches, "clocks": fitted.clocks, "steps": len(fitted.steps)}
-    others = {name: count for name, count in others.items() if count}
-    factors = CalibrationFactors(fitted.calibration, spread, left or (0.0,))
-    asked = [row.digest for row in fitted.steps]
-    return calibration_yaml(part, table, fitted.rows, factors, others=others, asked=asked)
+    return calibration_yaml(part, table, replace(fitted, errors=left or (0.0,)))
 
 
 def _folder_summary(bench: FolderDevice, fitted: FittedCalibration) -> str:
@@ -111,7 +106,7 @@ def calibrate_command(given: Given) -> None:
         found, skipped = _rows(raw, shown_as(source), part, grades, names)
         rows = calibrating_rows(found, {row.digest for row in found})
         fitted = fit_calibration(names.session, part, rows)
-        give(calibration_yaml(part, Path(source).name if source != STDIN else "standard input", rows, fitted), output)
+        give(calibration_yaml(part, Path(source).name if source != STDIN else "standard input", fitted), output)
     where = "" if out is None else f"; wrote {one_line(out)}"
     ops = ", ".join(f"{n} {op}" for op, n in sorted(Counter(row.op for row in rows).items()))
     absolute = sorted(abs(error) for error in fitted.errors)

@@ -19,7 +19,7 @@ from simulator.topology.parts import GpuPart
 from simulator.workload.operators import MatMul
 from validate.compare.classes import ClassErrors, class_errors
 from validate.compare.folder import COLUMNS, Folder
-from validate.constants.calibrate import CalibrationFactors, fit_calibration
+from validate.constants.calibrate import FittedCalibration, fit_calibration
 from validate.kinds.kind import MeasuredRow
 from validate.kinds.timing import TimingCosts
 from validate.tables.cells import NotScored, figure
@@ -140,28 +140,6 @@ _HOST_SHARE = 0.3  # of the device's time; steps with less host time are not use
 
 
 @dataclass(frozen=True, slots=True)
-class FittedCalibration:
-    """A calibration, and the rows that it was fitted to.
-
-    ``operators`` is the fit to operators alone; ``launches`` counts the host constants from ``launch.csv``, ``clocks``
-    the factors of the board's power from ``clocks.csv``; ``host_scale`` is the factor on host times from ``steps``.
-    """
-
-    calibration: Calibration
-    operators: CalibrationFactors | None
-    rows: tuple[MeasuredRow, ...]
-    launches: int = 0
-    steps: tuple[MeasuredRow, ...] = ()
-    host_scale: float | None = None
-    clocks: int = 0
-
-    @property
-    def points(self) -> int:
-        """Number of rows, launch constants and factors of power fitted to."""
-        return len(self.rows) + len(self.steps) + self.launches + self.clocks
-
-
-@dataclass(frozen=True, slots=True)
 class CalibrationErrors:
     """Errors before and after a calibration on ``points`` rows called ``fitted``, on the other rows ``judged``."""
 
@@ -192,8 +170,8 @@ class FolderDevice:
         """Return a fit to *operators*, launches of *folder* and *steps*; raises InputError for too few rows."""
         rows = [row for row in operators if row.counts]
         rows = rows if len(rows) >= _FEWEST else []
-        found = fit_calibration(self._bare, self.part, rows) if rows else None
-        calibration = found.calibration if found is not None else Calibration()
+        found = fit_calibration(self._bare, self.part, rows) if rows else FittedCalibration()
+        calibration = found.calibration
         clocks, seconds = dict[str, float](), dict[str, float]()
         if folder is not None and self._has_host:
             clocks = clock_factors(folder, self._bare.calibrated({self.part: calibration}), *self._where)
@@ -218,8 +196,8 @@ class FolderDevice:
             raise InputError(f"too few rows to calibrate on: {few}")
         if seconds or scale is not None:
             calibration = host_of(scale or 1.0)
-        used = tuple(row for row, _ in telling)
-        return FittedCalibration(calibration, found, tuple(rows), len(seconds), used, scale, len(clocks))
+        found = replace(found, launches=len(seconds), clocks=len(clocks), steps=tuple(row for row, _ in telling))
+        return replace(found, calibration=calibration, host_scale=scale)
 
     def again(self, rows: Sequence[MeasuredRow], calibration: Calibration) -> list[MeasuredRow]:
         """Return *rows* (operators and steps) predicted with *calibration*, without those it cannot predict."""
@@ -232,11 +210,12 @@ class FolderDevice:
         return found
 
     def judged(
-        self, calibration: Calibration, rows: Sequence[MeasuredRow], fitted: str, judged: str, points: int
+        self, fitted: FittedCalibration, rows: Sequence[MeasuredRow], words: str, judged: str
     ) -> CalibrationErrors:
-        """Return the errors on *rows*, called *judged*, of a *calibration* on *points* rows, called *fitted*."""
-        after = class_errors(self.again(rows, calibration))
-        return CalibrationErrors(fitted, judged, points, class_errors(rows), after)
+        """Return the errors on *rows*, called *judged*, of *fitted*, to rows called *words*."""
+        after = class_errors(self.again(rows, fitted.calibration))
+        points = len(fitted.rows) + sum(fitted.counts.values())
+        return CalibrationErrors(words, judged, points, class_errors(rows), after)
 
     def _by_host(self, row: MeasuredRow, session: Session) -> Callable[[float], float] | None:
         """Return the step time of *row* in seconds as a function of host slowdown; None if the host hardly matters."""
@@ -280,23 +259,23 @@ def judge_within(
     count = max(1, round(share * len(operators)))
     first, others = _split(operators, question, count)
     fitted = bench.fit(first)
-    found = [bench.judged(fitted.calibration, others, "operators", "other operators", len(first))]
+    found = [bench.judged(fitted, others, "operators", "other operators")]
     first, others = _split(operators, _shape, max(count, len(operators) // 2))
     first = _some(first, count)
     shapes = "operators of shapes that it has not seen"
-    found.append(bench.judged(bench.fit(first).calibration, others, "operators", shapes, len(first)))
+    found.append(bench.judged(bench.fit(first), others, "operators", shapes))
     found += _other_operators(bench, operators, count)
     if steps:
-        found.append(bench.judged(fitted.calibration, steps, "operators", "steps", len(fitted.rows)))
+        found.append(bench.judged(fitted, steps, "operators", "steps"))
         known = bench.fit(fitted.rows, folder)
         if known.launches:
-            found.append(bench.judged(known.calibration, steps, "operators and launches", "steps", known.points))
+            found.append(bench.judged(known, steps, "operators and launches", "steps"))
         mine, theirs = _split(steps, _model, max(1, round(share * len(steps))))
         whole = bench.fit(fitted.rows, folder, mine)
         if whole.steps and theirs:
             words = "operators, launches and steps" if whole.launches else "operators and steps"
             networks = "steps of networks that it has not seen"
-            found.append(bench.judged(whole.calibration, theirs, words, networks, whole.points))
+            found.append(bench.judged(whole, theirs, words, networks))
     return [item for item in found if item.after.scored]
 
 
@@ -327,11 +306,10 @@ def judge_by(
         "steps that it did not ask": steps,
         "steps of networks that it did not ask": [row for row in steps if _model(row) not in networks],
     }
-    counts = {"operators": len(fitted.rows), "launches": fitted.launches, "clocks": fitted.clocks}
-    counts |= {"steps": len(fitted.steps)}
+    counts = {"operators": len(fitted.rows), **fitted.counts}
     words = ", ".join(f"{count} {what}" for what, count in counts.items() if count) or "nothing"
     every = parts.items()
-    return [bench.judged(fitted.calibration, part, words, judged, fitted.points) for judged, part in every if part]
+    return [bench.judged(fitted, part, words, judged) for judged, part in every if part]
 
 
 def _split(

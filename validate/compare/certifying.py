@@ -15,9 +15,10 @@ from simulator.errors import Fault, InputError, one_line
 from simulator.records import dataclass
 from simulator.user_files import read_user_file
 from validate.compare import comparison
-from validate.compare.calibrating import FittedCalibration, FolderDevice
+from validate.compare.calibrating import FolderDevice
 from validate.compare.classes import ClassErrors, class_errors
 from validate.compare.folder import RECORD, Folder, read_folder
+from validate.constants.calibrate import FittedCalibration
 from validate.kinds.kind import MeasuredRow
 from validate.machine.measure.certificate import JUDGES, MOST_BYTES, PARTS
 from validate.machine.measure.table import CERTIFICATE

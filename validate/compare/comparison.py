@@ -17,6 +17,7 @@ from simulator.topology.parts import CpuPart, GpuPart
 from validate.compare import calibrating
 from validate.compare import classes as by_class
 from validate.compare.folder import TOPOLOGY, Drift, Folder, compare_runs, key_of, load_notes, row_name
+from validate.constants.calibrate import FittedCalibration
 from validate.kinds.kind import Kind, MeasuredRow, MemoryFigure
 from validate.machine.describe.driver import Card, driver_part
 from validate.machine.describe.dumps.like import gpus_of, machines_of
@@ -172,7 +173,7 @@ def _by_another(
 
 def fit_folder(
     bench: calibrating.FolderDevice, folder: Folder, asked: ComparisonOptions
-) -> tuple[calibrating.FittedCalibration, list[MeasuredRow]]:
+) -> tuple[FittedCalibration, list[MeasuredRow]]:
     """Return a fit to all rows of *folder*, and these rows; raises as :func:`find_places` and :meth:`Bench.fit` do."""
     rows = compare_folder(folder, scoring_at(find_places(folder, asked.topology, asked.devices)), asked.trust)
     operators, steps = ([row for row in rows if row.kind == kind] for kind in ("operators", "training"))

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from operator import attrgetter
@@ -16,7 +16,7 @@ from simulator.api.calibrations import kernel_classes, kernel_shapes, left_out_e
 from simulator.errors import InputError
 from simulator.questions.calibration import MOST_MEASURED, Calibration, Neighbourhood, Shape
 from simulator.questions.single import OperatorQuestion
-from simulator.records import dataclass, replace
+from simulator.records import dataclass, field, replace
 from simulator.results import taken
 from validate.constants.families import Prior, calibrating_rows, countable, device_rows
 from validate.constants.fit import LeastSquares, least_errors
@@ -40,15 +40,30 @@ _PROOF, _MANY = 2.0, 5
 
 
 @dataclass(frozen=True, slots=True)
-class CalibrationFactors:
-    """Calibration factors, each one's relative standard deviation, and the signed errors that remain, by row."""
+class FittedCalibration:
+    """A calibration, each factor's relative standard deviation, the signed errors that remain, and what it fits.
 
-    calibration: Calibration
-    spread: dict[str, float]
-    errors: tuple[float, ...]
+    ``rows`` are operators.  Of a folder, ``launches`` counts the host constants from ``launch.csv``, ``clocks`` the
+    factors of the board's power from ``clocks.csv``; ``host_scale`` is the factor on host times from ``steps``.
+    """
+
+    calibration: Calibration = Calibration()
+    spread: Mapping[str, float] = field(default_factory=dict)
+    errors: tuple[float, ...] = ()
+    rows: tuple[MeasuredRow, ...] = ()
+    launches: int = 0
+    steps: tuple[MeasuredRow, ...] = ()
+    host_scale: float | None = None
+    clocks: int = 0
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """The number of points by kind, but for operators."""
+        found = {"launches": self.launches, "clocks": self.clocks, "steps": len(self.steps)}
+        return {name: count for name, count in found.items() if count}
 
 
-def fit_calibration(session: Session, part: str, rows: Sequence[MeasuredRow]) -> CalibrationFactors:
+def fit_calibration(session: Session, part: str, rows: Sequence[MeasuredRow]) -> FittedCalibration:
     """Return *part*'s factors fitted to *rows*; raises InputError if none is predicted, MissingDependency."""
     bare = session.calibrated({})
     usable = []
@@ -74,7 +89,7 @@ def fit_calibration(session: Session, part: str, rows: Sequence[MeasuredRow]) ->
     trial = session.calibrated({part: calibration})
     errors = [row.asks.time_s(trial) / row.time_s - 1.0 for row in usable]
     left = tuple(unseen.get(i, error) for i, error in enumerate(errors))
-    return CalibrationFactors(replace(calibration, neighbours=neighbours), spread, left)
+    return FittedCalibration(replace(calibration, neighbours=neighbours), spread, left, tuple(rows))
 
 
 def _fitted(
@@ -169,16 +184,8 @@ def calibrate_devices(
     return calibrations, seen
 
 
-def calibration_yaml(
-    part: str,
-    table: str,
-    rows: Sequence[MeasuredRow],
-    fitted: CalibrationFactors,
-    *,
-    others: Mapping[str, int] | None = None,
-    asked: Iterable[str] = (),
-) -> str:
-    """Return the calibration file of *part*: *fitted* factors, *rows* of *table*, *others* by kind, digests *asked*."""
+def calibration_yaml(part: str, table: str, fitted: FittedCalibration) -> str:
+    """Return the calibration file of *part*, *fitted* to rows of *table*."""
     factors, left = fitted.calibration, summarise(fitted.errors)
     assert left.median_ape is not None
     assert left.mean_ape is not None
@@ -199,14 +206,14 @@ def calibration_yaml(
         **taken(factors, "compute bandwidth dispatch"),
         "by_class": dict(sorted(factors.by_class.items())),
         **{name: value for name, value in some.items() if value},
-        "spread": fitted.spread,
+        "spread": dict(fitted.spread),
         "points": {
             "table": table,
-            "count": dict(sorted({**Counter(row.op for row in rows), **(others or {})}.items())),
+            "count": dict(sorted({**Counter(row.op for row in fitted.rows), **fitted.counts}.items())),
             "median_error": round(left.median_ape, 4),
             "mean_error": round(left.mean_ape, 4),
-            "lines": line_ranges(sorted(row.line for row in rows), limit=None),
-            "asked": sorted({*(row.digest for row in rows), *asked}),
+            "lines": line_ranges(sorted(row.line for row in fitted.rows), limit=None),
+            "asked": sorted({row.digest for row in (*fitted.rows, *fitted.steps)}),
         },
     }
     how: dict[str, Any] = {"sort_keys": False, "default_flow_style": None, "width": math.inf, "allow_unicode": True}
