@@ -14,7 +14,7 @@ from simulator.bands import Chain, kernel_chain
 from simulator.bands.composition import ClassShare as BandPart
 from simulator.bands.composition import class_shares
 from simulator.devices import Bound, KernelCost
-from simulator.engine.timeline import Timeline
+from simulator.engine.timeline import Timeline, needs_of
 from simulator.places import Place
 from simulator.plan.plan import Activity, Work
 from simulator.records import dataclass, field, replace
@@ -255,14 +255,10 @@ def critical_path(timeline: Timeline) -> list[int]:
     An activity waits for the one before it on its stream, for its dependencies, and for the activities that freed the
     slots it took.  If several ended at the same time, the first of these counts.
     """
-    tasks, spans = timeline.plan.tasks, timeline.spans
-    before: dict[int, int] = {}
-    last_on: dict[str, int] = {}
+    plan, spans = timeline.plan, timeline.spans
+    needs = plan.of_order.once("needs", lambda: needs_of(plan))
     givers: dict[str, list[int]] = {}
-    for task in tasks:
-        if task.stream in last_on:
-            before[task.id] = last_on[task.stream]
-        last_on[task.stream] = task.id
+    for task in plan.tasks:
         for queue in task.gives:
             givers.setdefault(queue, []).append(task.id)
     by_end = {queue: sorted((spans[n].end_s, i, n) for i, n in enumerate(ids)) for queue, ids in givers.items()}
@@ -271,11 +267,10 @@ def critical_path(timeline: Timeline) -> list[int]:
     number = ends_s.index(max(ends_s)) if ends_s else None
     while number is not None:
         path[number] = None
-        task, start_s = tasks[number], spans[number].start_s
+        task, start_s = plan.tasks[number], spans[number].start_s
         slots = [n for queue in task.takes for n in _last_given(by_end.get(queue, []), start_s, path)]
-        awaited = dict.fromkeys([*([before[number]] if number in before else []), *task.after, *slots])
-        known = [n for n in awaited if n not in path]
-        number = max(known, key=lambda n: ends_s[n], default=None)
+        awaited = (*needs[number][len(task.after) :], *task.after, *slots)
+        number = max([n for n in awaited if n not in path], key=ends_s.__getitem__, default=None)
     return list(path)[::-1]
 
 

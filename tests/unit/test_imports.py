@@ -193,8 +193,8 @@ def test_an_exchange_loads_no_device_models() -> None:
 @pytest.mark.parametrize(
     ("most", "options"),
     [
-        (84, ("--strategy", "ring", "--workload", "bytes:100MB")),
-        (190, ("--workload", "resnet50", "--batch", "64", "--quiet")),
+        (71, ("--strategy", "ring", "--workload", "bytes:100MB")),
+        (156, ("--workload", "resnet50", "--batch", "64", "--quiet")),
     ],
 )
 def test_a_question_loads_few_modules(most: int, options: tuple[str, ...]) -> None:
