@@ -169,12 +169,8 @@ def _likeness(machine: Machine, rank: int) -> Hashable:
 
 
 _ONE_BY_ONE = 64  # ranks; more are folded where machines are equal
-_WITHOUT_ROOT = {  # rounds of each collective without a root
-    "all-reduce": ("reduce-scatter", "all-gather"),
-    "reduce-scatter": ("reduce-scatter",),
-    "all-gather": ("all-gather",),
-    "all-to-all": ("all-to-all",),
-}
+_ALONE = "reduce-scatter", "all-gather", "all-to-all"
+_WITHOUT_ROOT = {"all-reduce": _ALONE[:2], **{each: (each,) for each in _ALONE}}  # rounds of each collective
 
 
 def _direct(request: Request) -> schedules.Schedule:

@@ -11,6 +11,7 @@ from simulator.engine.timeline import Span
 from simulator.plan.plan import Activity, Resource
 from simulator.records import dataclass
 
+_Ended = Callable[[Activity, Span], None]
 _SAME = 1e-12  # relative difference of instants that is due to rounding
 
 
@@ -44,13 +45,7 @@ class Rounds:
     """Runs activities on a machine's capacities; calls *ended* with each activity and its span."""
 
     def __init__(
-        self,
-        kernel: SimulationClock,
-        capacity: Mapping[Resource, float],
-        ended: Callable[[Activity, Span], None],
-        *,
-        fold: bool,
-        may_stall: bool,
+        self, kernel: SimulationClock, capacity: Mapping[Resource, float], ended: _Ended, *, fold: bool, may_stall: bool
     ) -> None:
         self.kernel = kernel
         self.network = FlowNetwork(kernel, capacity, may_stall=may_stall)

@@ -167,14 +167,10 @@ def _gpu_chase_answer(question: AccessQuestion, part: GpuPart, gpu: Gpu) -> Host
         why = ("a multiprocessor's shared memory serves all of it",)
         return HostTime(load_s, "a load", "latency of shared memory", why)
     far_s = None if part.l2_latency is None else 2.0 * part.l2_latency  # after the near half has missed
-    levels = (
-        ("l1", part.l1_size_per_sm or 0.0, part.l1_latency),
-        ("l2", near_bytes(gpu), part.l2_latency),
-        ("far_l2", gpu.l2_bytes, far_s),
-    )
+    l1, l2 = ("l1", part.l1_size_per_sm or 0.0, part.l1_latency), ("l2", near_bytes(gpu), part.l2_latency)
     stages: list[LatencyLevel] = []
     held, slope = 0.0, gpu.constants(MemoryCosts).walk_slope
-    for name, size, latency_s in levels:
+    for name, size, latency_s in (l1, l2, ("far_l2", gpu.l2_bytes, far_s)):
         reach = 1.0 / (1.0 + (question.size_bytes / size) ** slope) if size else 0.0
         if reach > held and latency_s is not None:
             stages.append(LatencyLevel(name, reach - held, latency_s))

@@ -146,12 +146,8 @@ def _unlike(
     for _, ways in busy:
         for end in (end for ends in ways for end in ends):
             changes.setdefault(end.host, set()).add(end.host)
-    alike = {
-        host
-        for begin, count in topology.runs
-        for host in range(begin, begin + count)
-        if all(changes.get(other) == changes.get(begin) for other in range(begin, begin + count))
-    }
+    runs = [range(begin, begin + count) for begin, count in topology.runs]
+    alike = {host for run in runs if all(changes.get(each) == changes.get(run[0]) for each in run) for host in run}
     return sorted(host for host in changes if host >= 0 and host not in alike)
 
 

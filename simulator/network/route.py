@@ -12,6 +12,7 @@ from simulator.sums import sums_by_key
 CLASSES = ("loc", "nvl", "nvb", "pix", "pxb", "phb", "sys", "net", "any")
 
 Share = tuple[int, float]  # of a flow's bytes, by link or resource
+_Shares = Iterable[Share]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +83,7 @@ def striped(machine: Machine, routes: Sequence[Route], *, evenly: bool = False) 
 
 
 def _made(
-    machine: Machine,
-    ends: tuple[int, int],
-    by: tuple[str, str],
-    links: Iterable[Share],
-    loads: Iterable[Share],
-    latency_s: float,
+    machine: Machine, ends: tuple[int, int], by: tuple[str, str], links: _Shares, loads: _Shares, latency_s: float
 ) -> Route:
     """Return the route between *ends*, with the sums of shares; *by*: its class of path and its transport."""
     crossed, loaded = (tuple(sorted(sums_by_key(shares).items())) for shares in (links, loads))

@@ -306,11 +306,8 @@ class Twins:
         """Yield the loads of the flows on *way*, given the *route* of one of them."""
         assert isinstance(way.pairs, Pairs)
         n = len(way.pairs)
-        times = {
-            number: n // len(twins)
-            for node, twins in ((route.src, way.pairs.sources), (route.dst, way.pairs.targets))
-            for number in self._own(node, of_links)
-        }
+        ends = (route.src, way.pairs.sources), (route.dst, way.pairs.targets)
+        times = {number: n // len(twins) for node, twins in ends for number in self._own(node, of_links)}
         found: dict[int, Load] = {}
         for number, share in route.links if of_links else route.loads:
             key = self._first[of_links].get(number, number)

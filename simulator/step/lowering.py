@@ -95,11 +95,7 @@ def padded(device: Device, kernel: Kernel) -> Kernel:
     whole = _BOUNDARY_BYTES // ELEMENT_BYTES[kernel.precision]
     left, right = kernel.layout
     rows = {"n", "k" if left == "N" else "m", "n" if right == "N" else "k"}  # lengths of the rows of C, A and B
-    m, n, k = (
-        -(-size // whole) * whole if side in rows else size
-        for side, size in (("m", kernel.m), ("n", kernel.n), ("k", kernel.k))
-    )
-    aligned = replace(kernel, m=m, n=n, k=k)
+    aligned = replace(kernel, **{side: -(-getattr(kernel, side) // whole) * whole for side in rows})
     if aligned == kernel:
         return kernel
     return min((kernel, aligned), key=lambda product: kernel_cost(device, product).time_s)

@@ -59,11 +59,8 @@ def shared_gradients(network: Network) -> int:
 def saved_by_megatron(network: Network, saved: SavedTensors, element_bytes: int) -> SavedTensors:
     """Return those of the *saved* activations that Megatron-LM's functions save, of *element_bytes* an element."""
     after = readers_of(network)
-    weighed = {  # results of experts, which are weighed and summed
-        layer.inputs[0]
-        for layer in network.layers
-        if _is_step(layer) and any(isinstance(reader.operator, Reduction) for reader in after.get(layer.output, ()))
-    }
+    summed = {tensor for tensor, to in after.items() if any(isinstance(each.operator, Reduction) for each in to)}
+    weighed = {layer.inputs[0] for layer in network.layers if _is_step(layer) and layer.output in summed}  # of experts
     gone, parts = steps_inside(network) | weighed, dict[int, int]()
     for layer in (layer for layer in network.layers if isinstance(layer.operator, Attention)):
         for at, tensor in enumerate(layer.inputs):

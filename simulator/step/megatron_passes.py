@@ -106,11 +106,8 @@ def _copy(elements: int, read: int, written: int, function: str = "copy") -> Str
 
 def split_passes(network: Network, element: int) -> Extras:
     """Return the copies of queries out of, and of all gradients into, a joined product of attention."""
-    groups = {
-        block_name(layer.name): layer.operator.kv_heads or layer.operator.heads
-        for layer in network.layers
-        if isinstance(layer.operator, Attention)
-    }
+    attentions = [(each.name, each.operator) for each in network.layers if isinstance(each.operator, Attention)]
+    groups = {block_name(name): operator.kv_heads or operator.heads for name, operator in attentions}
     found: dict[tuple[str, str], ExpertExtras] = {}
     for layer in network.layers:
         joined = joint_products(network).get(layer.name)

@@ -98,11 +98,8 @@ def with_host_apart(cluster: Topology, host: int) -> Topology:
     own = [replace(d, name=of(d.name, first), node=first) for first in firsts for d in old]
     place = cluster.devices.index(old[0])
     others = [d for d in cluster.devices if d.node != begin]
-    wires = [
-        replace(wire, a=of(wire.a, first), b=of(wire.b, first))
-        for wire in cluster.wires
-        for first in (firsts if names & {wire.a, wire.b} else firsts[:1])
-    ]
+    copied = [(wire, firsts if names & {wire.a, wire.b} else firsts[:1]) for wire in cluster.wires]
+    wires = [replace(w, a=of(w.a, first), b=of(w.b, first)) for w, on in copied for first in on]
     return replace(cluster, devices=(*others[:place], *own, *others[place:]), wires=tuple(wires))
 
 

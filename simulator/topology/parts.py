@@ -86,9 +86,7 @@ class CacheLevel(Strict):
     shared_by_cores: int = told("Cores that share one cache of this level", 1, gt=0)
     ways: int = told("Lines that a set of it holds", 8, gt=0, le=1024)
     bytes_per_cycle: float | None = told("What a core draws from it in a cycle; left out: as most do", gt=0, le=1024)
-    memory_bandwidth: Bandwidth | None = told(
-        "The way from one cache of this level, and its cores, to memory; left out: no limit"
-    )
+    memory_bandwidth: Bandwidth | None = told("From a cache of this level, and its cores, to memory; else no limit")
     neighbours: Bandwidth | None = told("What cores that share it, and are not described, read through it meanwhile")
 
 
@@ -180,9 +178,7 @@ class StoragePart(Part):
     """A disk, a volume, or a memory module that keeps what it holds."""
 
     kind: Literal["storage"]
-    of: Literal["disk", "flash", "volume", "dimm"] | None = told(
-        "disk: turns; flash: an SSD; volume: lent over a network; dimm: read like memory"
-    )
+    of: Literal["disk", "flash", "volume", "dimm"] | None = told("Turns; an SSD; lent over a network; read like memory")
     rpm: int | None = told("Turns a minute, of a disk", gt=0)
     seek: Duration | None = told("Of a disk, from one track to another on average")
     outer_track: Length | None = told("Diameter of a disk's outermost track")

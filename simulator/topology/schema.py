@@ -242,11 +242,7 @@ class GroupSpec(Strict):
     node: str = Field(..., description="A built-in topology, a path beside this file, or a GPU or CPU of the catalogue")
     nodes: int = told("How many", 1, ge=1, le=MAX_NODES)
     fabric: str | None = told("Link part between each NIC and the network; left out: the cluster's", None)
-    uplink: str | None = told(
-        "Link part that joins a network of the group's own, another rack's or site's, to that of the cluster; "
-        "left out: its NICs are on the cluster's",
-        None,
-    )
+    uplink: str | None = told("Link part from a network of the group's own to the cluster's; left out: none", None)
 
 
 class MessagesSpec(Strict):
@@ -254,11 +250,7 @@ class MessagesSpec(Strict):
 
     message: Duration = told("A host's processor, for each message that it sends or receives", 0.0)
     round: Duration = told("The same for each round: to be woken, to wait for what was posted", 0.0)
-    processors: int | None = told(
-        "So many that all hosts share, namespaces or virtual machines of one computer; left out: none are",
-        ge=1,
-        le=4096,
-    )
+    processors: int | None = told("So many that all hosts share, as virtual machines do; left out: none", ge=1, le=4096)
     source: str = told("Where the figures come from", "")
 
 

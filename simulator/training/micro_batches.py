@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import zip_longest
 from typing import TypeVar
 
@@ -38,10 +39,8 @@ class Batches:
         if not self.period_s or before != self.last or left_out <= 0:
             return {}
         about = SkippedMicroBatches(left_out, self.explicit - 1)
-        return {
-            stream: builder.work(f"{left_out} micro-batches more", "", left_out * seconds, stream=stream, about=about)
-            for stream, seconds in self.period_s.items()
-        }
+        add = partial(builder.work, f"{left_out} micro-batches more", "", about=about)
+        return {stream: add(left_out * seconds, stream=stream) for stream, seconds in self.period_s.items()}
 
 
 def periods_s(tasks: Sequence[Activity], ends_s: Sequence[float], count: int) -> dict[str, float] | None:

@@ -12,7 +12,6 @@ from simulator.devices.dispatch import dispatch_time
 from simulator.devices.optimizer import optimizer_kernels, state_copies, tensor_passes
 from simulator.devices.predict import Device, kernel_cost
 from simulator.errors import InputError, refused
-from simulator.network.route import Route
 from simulator.network.routing import Router
 from simulator.places import Places
 from simulator.plan.plan import Flow, Part, PlanBuilder, Resource, Work
@@ -134,10 +133,8 @@ class OffloadWriter:
         if len(ends) < len(gpus):
             alone = next(gpu for gpu in gpus if router.nearest_cpu(gpu) is None)
             raise InputError(f"no CPU is linked to {machine.nodes[alone].name}, and the host is to update")
-        self._routes: dict[str, list[Route]] = {
-            TO_CPU: [router.route(gpu, cpu) for gpu, cpu in ends],
-            TO_GPU: [router.route(cpu, gpu) for gpu, cpu in ends],
-        }
+        back = [(cpu, gpu) for gpu, cpu in ends]
+        self._routes = {TO_CPU: [router.route(*each) for each in ends], TO_GPU: [router.route(*each) for each in back]}
         self._cpus = Counter(cpu for _, cpu in ends)
         self._flows: dict[tuple[str, float, int], tuple[Flow, ...]] = {}  # blocks repeat
         self._disks = [  # of the machine of a rank, with their bandwidths, reading and writing

@@ -132,11 +132,8 @@ class _Pipeline:
             for stage, of_stage in enumerate(blocks):
                 while places[stage] < len(of_stage):
                     block = of_stage[places[stage]]
-                    awaited = [
-                        (each.kind, here, each.micro_batch)
-                        for each in block
-                        if (here := (stage, each.chunk)) in ways.get(each.kind, {})
-                    ]
+                    keys = ((each.kind, (stage, each.chunk), each.micro_batch) for each in block)
+                    awaited = [key for key in keys if key[1] in ways.get(key[0], {})]
                     if any(key not in self.arrived for key in awaited):
                         break
                     places[stage] += 1

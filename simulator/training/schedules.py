@@ -236,11 +236,8 @@ def _dual(layout: Layout, stage: int, count: int) -> list[Pass]:
         raise refused("layout", f"schedule=dualpipe {why}, and there are {count}; {near} would do")
     half, far = layout.pp // 2, stage >= layout.pp // 2
     passes = _facing(half, min(stage, layout.pp - 1 - stage), count // 2)
-    chunks = [each.chunk ^ far for each in passes]
-    return [
-        each._replace(chunk=chunk, micro_batch=each.micro_batch + chunk * count // 2)
-        for each, chunk in zip(passes, chunks, strict=True)
-    ]
+    chunks = ((each, each.chunk ^ far) for each in passes)
+    return [each._replace(chunk=own, micro_batch=each.micro_batch + own * count // 2) for each, own in chunks]
 
 
 def _dual_v(layout: Layout, stage: int, count: int) -> list[Pass]:

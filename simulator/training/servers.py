@@ -97,10 +97,8 @@ class _Writer:
         element = gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
         nodes = [cpu for team in teams for cpu in team.cpus]
         # By team: the routes of all its nodes but the first, which is simulated in full.
-        self.bundles = [
-            bundled(self.group, rest, [cpu for cpu in nodes if cpu not in rest], servers)
-            for rest in (team.cpus[1:] for team in teams)
-        ]
+        rests = [(team.cpus[1:], [cpu for cpu in nodes if cpu not in team.cpus[1:]]) for team in teams]
+        self.bundles = [bundled(self.group, *rest, servers) for rest in rests]
         sending = sum(2 if bundle else len(team.cpus) for bundle, team in zip(self.bundles, teams, strict=True))
         if (n_flows := sending * len(servers)) > MOST_FLOWS:
             fewer = MOST_FLOWS // len(nodes)
@@ -151,10 +149,8 @@ class _Writer:
     def push(self, number: int, step: int) -> None:
         team, state = self.teams[number], self.states[number]
         for k, key in enumerate(self.keys):
-            after = [
-                ends[own[k].ready_after if self.question.bucket_bytes else -1]
-                for ends, own in zip(state.ends, state.keys, strict=True)
-            ]
+            own = [keys[k].ready_after if self.question.bucket_bytes else -1 for keys in state.keys]
+            after = [ends[place] for ends, place in zip(state.ends, own, strict=True)]
             after = self._inside(ServerLabel(INSIDE, number, step, k), after)
             flows = self._to_gpus(number, key.size_bytes / len(team.ranks), back=True)
             after = self._moved(ServerLabel(TO_CPU, number, step, k), flows, after)

@@ -209,11 +209,9 @@ class Worker:
         if known is None:
             computing_s = sum(cost.time_s for cost in work.costs if cost.bound == "compute")
             moving_s = sum(cost.bytes for cost in work.costs) / achieved_bandwidth(device)
-            shares = (
-                (self._node.multiprocessors, computing_s / work.time_s),
-                (self._node.memory, min(1.0, moving_s / work.time_s)),
-            )
-            known = self._loaded[id(work)] = work, shares
+            moving = self._node.memory, min(1.0, moving_s / work.time_s)
+            known = work, ((self._node.multiprocessors, computing_s / work.time_s), moving)
+            self._loaded[id(work)] = known
         return known[1]
 
 

@@ -284,7 +284,5 @@ class KernelPlanner:
                 ends += [(ranks[src], ranks[dst], half_bytes) for c, p in between for src, dst in ((c, p), (p, c))]
             ways = [(way_of(router, relays, src, dst), None, n_bytes) for src, dst, n_bytes in ends]
         latency_s = self._way_s([route for route, _, _ in ways], hops, net_hops, cost)
-        return [
-            self._flow(route, n_bytes, cost, fraction, max(0.0, latency_s - route.latency_s), at)
-            for route, at, n_bytes in ways
-        ]
+        late = [(*way, max(0.0, latency_s - way[0].latency_s)) for way in ways]
+        return [self._flow(route, n_bytes, cost, fraction, late_s, at) for route, at, n_bytes, late_s in late]

@@ -157,12 +157,9 @@ class Sight:
                 if gpu in found:
                     paths[net, gpu], paths[gpu, net] = self._direct(net, gpu, found[gpu])
         owners = {net: self._owner(net, gpus, paths) for net in self._rate}
-        paths |= {
-            (gpu, net): path
-            for net, owner in owners.items()
-            for gpu in gpus
-            if owner is not None and (path := _relayed(gpu, owner, net, paths)) is not None
-        }
+        owned = ((gpu, net, owner) for net, owner in owners.items() if owner is not None for gpu in gpus)
+        relayed = {(gpu, net): _relayed(gpu, owner, net, paths) for gpu, net, owner in owned}
+        paths |= {ends: path for ends, path in relayed.items() if path is not None}
         edges_of = {gpu: self._out.get(gpu, ()) for gpu in gpus}
         totals = {}
         for gpu, edges in edges_of.items():

@@ -172,7 +172,8 @@ _GROWN_STEPS = 2_000  # to find one more cycle in the remaining links
 _MAX_CYCLES = 5_000
 _MAX_PACKED = 200  # cycles with relays that take part in a packing
 
-Cycle = list[tuple[int, ...]]  # its hops: (from, to), or (from, relay, to)
+_Order = tuple[int, ...]
+Cycle = list[_Order]  # its hops: (from, to), or (from, relay, to)
 
 
 class Cycles(NamedTuple):
@@ -227,7 +228,7 @@ def _grown(nodes: tuple[int, ...], graph: LinkGraph, bound: int, budget: Budget)
     found: list[Cycle] = []
     while len(found) < bound:
         rest = LinkGraph(graph.unit_Bps, left)
-        tried = (_listed(nodes, rest, 0, budget.part(_GROWN_STEPS), 1, narrow_first=first) for first in (True, False))
+        tried = (_listed(nodes, rest, 0, budget.part(_GROWN_STEPS), 1, narrow=first) for first in (True, False))
         cycle = next((cycles[0] for cycles in tried if cycles), None)
         if cycle is None:
             break
@@ -245,15 +246,15 @@ def _uses(cycle: Cycle) -> Counter[tuple[int, int]]:
 
 
 def _listed(
-    nodes: tuple[int, ...],
+    nodes: _Order,
     graph: LinkGraph,
     n_relays: int,
     budget: Budget,
     limit: int = _MAX_CYCLES,
     *,
-    narrow_first: bool = False,
+    narrow: bool = False,
 ) -> list[Cycle]:
-    """List at most *limit* cycles over *nodes*, each one way, with *n_relays* hops over another GPU."""
+    """List at most *limit* cycles over *nodes*, each one way, with *n_relays* hops over another GPU, *narrow* first."""
     if len(nodes) > LISTED_UP_TO:
         ring = list(zip(nodes, nodes[1:] + nodes[:1], strict=True))
         return [[*ring]] if n_relays == 0 and all(graph.between(a, b) for a, b in ring) else []
@@ -271,7 +272,7 @@ def _listed(
 
     def steps(here: int, there: set[int], relays_left: int) -> Cycle:
         hops: Cycle = [hop for hop in straight.get(here, ()) if hop[1] in there]
-        if narrow_first:
+        if narrow:
             hops.sort(key=lambda hop: (-units[here][hop[1]], len(there.intersection(units.get(hop[1], ())))))
         return hops + [hop for hop in relayed[here] if hop[2] in there] if relays_left else hops
 
@@ -302,7 +303,7 @@ def _relayed(graph: LinkGraph, here: int, nodes: tuple[int, ...]) -> Cycle:
 
 
 _MOST_TRAILS = 100_000  # the search takes less for every number of GPUs but six
-_Orders = tuple[tuple[int, ...], ...]  # of GPUs, by number
+_Orders = tuple[_Order, ...]  # of GPUs, by number
 
 
 @cache
