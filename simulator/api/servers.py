@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil
-from typing import NamedTuple
 
 from simulator.api.context import refuse_passing
 from simulator.collectives.levels import parameter_server
 from simulator.engine.executor import execute
-from simulator.engine.timeline import Timeline
 from simulator.errors import refused
 from simulator.records import replace
 from simulator.results import servers as of
@@ -29,24 +27,16 @@ _FEW, _MOST = 5, 40  # steps simulated: at first, and at most
 _MORE = 1_000_000  # activities times teams of a simulation that is not repeated with twice as many steps
 
 
-class _Ran(NamedTuple):
-    """Steps of *teams* through *servers*, their ends by team, and after how many they repeat; None if they do not."""
-
-    teams: list[NodeTeam]
-    servers: tuple[int, ...]
-    timeline: Timeline
-    ends: list[list[float]]
-    cycle: int | None
-
-
-def _steady(shared: SharedStep, teams: list[NodeTeam], servers: tuple[int, ...], begin_s: Sequence[float] = ()) -> _Ran:
+def _steady(
+    shared: SharedStep, teams: list[NodeTeam], servers: tuple[int, ...], begin_s: Sequence[float] = ()
+) -> of.ServedSteps:
     """Return the run of *teams* from *begin_s*, or all at once; with a bound on staleness, until steps repeat."""
     late = shared.question.staleness
 
-    def ran(counts: Sequence[int]) -> _Ran:
+    def ran(counts: Sequence[int]) -> of.ServedSteps:
         timeline = execute(shared.machine, plan_servers(shared, teams, servers, counts, starts_s=begin_s))
         ends = of.team_step_ends(timeline, teams)
-        return _Ran(teams, servers, timeline, ends, of.cycle_of(ends) if late is not None else None)
+        return of.ServedSteps(teams, servers, timeline, ends, of.cycle_of(ends) if late is not None else None)
 
     count = _FEW + (late or 0)
     found = ran([count] * len(teams))
@@ -62,7 +52,7 @@ def _steady(shared: SharedStep, teams: list[NodeTeam], servers: tuple[int, ...],
     return found
 
 
-def _best(shared: SharedStep, teams: list[NodeTeam], servers: tuple[int, ...]) -> _Ran:
+def _best(shared: SharedStep, teams: list[NodeTeam], servers: tuple[int, ...]) -> of.ServedSteps:
     """Return a run of steps until they repeat; of two starts, or three, the fastest counts, as servers are ideal."""
     found = [_steady(shared, teams, servers)]
     late = shared.question.staleness
@@ -73,7 +63,7 @@ def _best(shared: SharedStep, teams: list[NodeTeam], servers: tuple[int, ...]) -
     if late and any(team.spread for team in teams):
         found.append(_steady(replace(shared, question=replace(shared.question, staleness=0)), teams, servers))
 
-    def nodes_per_s(ran: _Ran) -> float:
+    def nodes_per_s(ran: of.ServedSteps) -> float:
         periods = of.periods_of(ran.ends, ran.cycle)
         return sum(len(team.cpus) / period_s for team, (_, _, period_s) in zip(ran.teams, periods, strict=True))
 
@@ -93,7 +83,7 @@ def run_servers(shared: SharedStep) -> TrainingResult:
     lost = _lost_server(shared, servers)
     teams, apart = teams_of(shared, servers, _FEW + (late or 0))
     ran = _best(shared, teams, servers)
-    run = of.server_run(ran.timeline, teams, servers, ran.ends, staleness=late, cycle=ran.cycle)
+    run = of.server_run(ran, late)
     run = replace(run, apart=apart, spread=any(team.spread for team in teams))
     if lost is not None:
         lost_s, then_s = _lost_s(shared, ran, run.measured[0], *lost)
@@ -101,12 +91,12 @@ def run_servers(shared: SharedStep) -> TrainingResult:
     return _result(shared, ran, run)
 
 
-def _result(shared: SharedStep, ran: _Ran, run: of.ServerRun) -> TrainingResult:
+def _result(shared: SharedStep, ran: of.ServedSteps, run: of.ServerRun) -> TrainingResult:
     question, network, teams = shared.question, shared.network, ran.teams
     roles = [role for team in teams for role in team.roles]
     slowest = max(range(len(teams)), key=lambda number: run.paces[number].period_s)
     role = max(teams[slowest].roles, key=lambda each: alone_s_of(each.place.device, network, question, each.pace))
-    one = of.one_step(ran.timeline, teams, slowest, run.measured[slowest], ran.ends[slowest])
+    one = of.one_step(ran, slowest, run.measured[slowest])
     needs = {id(each): device_memory(network, question, each.place.device, shared.layout) for each in roles}
     prefix, count = f"{role.place.name}/" if len(roles) > 1 else "", question.micro_batches
     step = make_step_result(role.place, network, question.options, needs[id(role)], one, prefix, count)
@@ -151,10 +141,10 @@ def _lost_server(shared: SharedStep, servers: tuple[int, ...]) -> tuple[int, flo
     return names.index(name), after_s
 
 
-def _lost_s(shared: SharedStep, ran: _Ran, step: int, number: int, after_s: float) -> tuple[float, float]:
+def _lost_s(shared: SharedStep, ran: of.ServedSteps, step: int, number: int, after_s: float) -> tuple[float, float]:
     """Return the delay, in s, of what waits for server *number*, and the seconds of a later step; raises InputError."""
     teams, ends = ran.teams, ran.ends
-    loss = of.loss_at(ran.timeline, max(own[step - 1] for own in ends), number, after_s)
+    loss = of.loss_at(ran, step, number, after_s)
     if loss.at_s >= min(own[-1] for own in ends):
         name = shared.machine.nodes[ran.servers[number]].name
         raise refused("lost", f"{after_s:g} s after the start of a step is after its end", name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 from simulator.engine.executor import alone
 from simulator.engine.timeline import Span, Timeline
@@ -156,16 +157,19 @@ def _done(ends: Sequence[float], at_s: float) -> tuple[int, float]:
     return number, number + (at_s - ends[number]) / (ends[number + 1] - ends[number])
 
 
-def server_run(
-    timeline: Timeline,
-    teams: Sequence[NodeTeam],
-    servers: Sequence[int],
-    ends: Sequence[Sequence[float]],
-    *,
-    staleness: int | None,
-    cycle: int | None,
-) -> ServerRun:
-    """Return the steady state of *timeline*, whose steps end at *ends* and repeat after *cycle*, without the first."""
+class ServedSteps(NamedTuple):
+    """Steps of *teams* through *servers*, their ends by team, and after how many they repeat; None if they do not."""
+
+    teams: list[NodeTeam]
+    servers: tuple[int, ...]
+    timeline: Timeline
+    ends: list[list[float]]
+    cycle: int | None
+
+
+def server_run(ran: ServedSteps, staleness: int | None) -> ServerRun:
+    """Return the steady state of *ran*; the first steps are left out."""
+    teams, servers, timeline, ends, cycle = ran
     machine = timeline.machine
     in_step = staleness == 0  # then all of the last half are equal
     windows = periods_of(ends, None if in_step and cycle == 1 else cycle, in_step=in_step)
@@ -273,11 +277,12 @@ def _bottleneck(timeline: Timeline, events: _Events, steps: Sequence[int], perio
     return LinkUse(machine.resource_names, most, rate_Bps[most] * max(periods), uses[most])
 
 
-def loss_at(timeline: Timeline, start_s: float, server: int, after_s: float) -> Loss:
-    """Return the loss of *server*, *after_s* seconds after *start_s*, in the run *timeline*."""
+def loss_at(ran: ServedSteps, step: int, server: int, after_s: float) -> Loss:
+    """Return the loss of *server*, *after_s* seconds after the start of *step*, in *ran*."""
+    start_s = max(own[step - 1] for own in ran.ends)
     spans_s: dict[tuple[str, int, int], tuple[float, float]] = {}
     begun: dict[tuple[str, int, int], float] = {}
-    for task, span in timeline.ran(ServerLabel):
+    for task, span in ran.timeline.ran(ServerLabel):
         about = task.about
         # Keys that stay on their node count as pushed when they reach its CPU, and as pulled when they are updated.
         stages = {TO_CPU: (TO_CPU, PUSH), UPDATE: (UPDATE, PULL)}.get(about.stage, (about.stage,))
@@ -290,16 +295,15 @@ def loss_at(timeline: Timeline, start_s: float, server: int, after_s: float) -> 
     return Loss(server, start_s + after_s, {at: (begun.get(at, start), end) for at, (start, end) in spans_s.items()})
 
 
-def one_step(
-    timeline: Timeline, teams: Sequence[NodeTeam], number: int, step: int, ends_s: Sequence[float]
-) -> Timeline:
-    """Return *step* of team *number* from *timeline*, from the end of its previous step's computation (*ends_s*).
+def one_step(ran: ServedSteps, number: int, step: int) -> Timeline:
+    """Return *step* of team *number* in *ran*, from the end of its previous step's computation.
 
     Its pulls are those of the previous step, which bring the parameters that it computes with.
     """
+    timeline, ends_s = ran.timeline, ran.ends[number]
     start_s = ends_s[step - 1]
     streams = {task.stream for task, _ in timeline.ran(ServerLabel) if task.about.team in (number, -1)}
-    places = {place for role in teams[number].roles for place in (role.place.name, role.place.host)}
+    places = {place for role in ran.teams[number].roles for place in (role.place.name, role.place.host)}
     kept: dict[int, int] = {}
     tasks: list[Activity] = []
     spans: list[Span] = []
