@@ -406,7 +406,7 @@ def rows(rates: list[float]) -> list[Row]:
 def test_where_bandwidth_falls_and_stays_low_is_a_cliff() -> None:
     cliff = cliff_in(rows([10, 20, 30, 5, 5.2, 4.1]))
     assert cliff is not None
-    assert (cliff.before_bytes, cliff.after_bytes) == (1 << 22, 1 << 23)
+    assert [row.size_bytes for row in cliff] == [1 << 22, 1 << 23]
     assert cliff_in(rows([10, 20, 30, 5, 5.2, 30])) is None
     assert cliff_in(rows([10, 20, 30, 28, 27, 20])) is None
 
@@ -424,7 +424,7 @@ def test_a_cliff_is_named_and_nothing_that_leaves_more_than_the_band_is_a_cause(
     found = checked(as_log(falls), "dgx-h100")
     assert (found.verdict, found.explanations) == ("slow", ())
     assert found.cliff is not None
-    assert found.cliff.after_bytes == 1 << 26
+    assert found.cliff[1].size_bytes == 1 << 26
     text = as_text(found)
     assert " at 32 MiB to " in text
     assert f"none of the {found.tried} causes tried" in text

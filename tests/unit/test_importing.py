@@ -31,7 +31,7 @@ from validate.importing.formats import is_cold, release
 from validate.kinds import COLLECTIVES, OPERATORS, Kind
 from validate.kinds.kind import RowQuestion
 from validate.tables.names import RowNames
-from validate.tables.statistics import SampledShapes
+from validate.tables.statistics import is_sampled, one_in
 
 NAMES = RowNames()
 
@@ -242,7 +242,7 @@ def test_grades(capsys, tmp_path):
 def test_a_share_is_of_the_hash_of_the_sizes(sizes, divisor):
     text = ",".join(str(size) for size in sizes)
     expected = int(sha256(text.encode()).hexdigest(), 16) % divisor == 0
-    assert SampledShapes.parse("--sample", f"1/{divisor}").holds(tuple(sizes)) is expected
+    assert is_sampled(tuple(sizes), one_in("--sample", f"1/{divisor}")) is expected
 
 
 def test_a_sample_has_the_same_shapes_on_every_device(capsys, tmp_path):

@@ -251,9 +251,9 @@ def explained(
     def tried_causes() -> Iterator[FaultExplanation]:
         cliff = healthy.cliff_in(rows)
         if cliff is not None and session.machine(question.where).n_hosts > 1:
-            after_bytes = cliff.after_bytes
+            before_bytes, after_bytes = (row.size_bytes for row in cliff)
             beyond = statistics.median(row.ratio for row in rows if row.size_bytes >= after_bytes)
-            level = statistics.median(row.ratio for row in rows if row.size_bytes <= cliff.before_bytes)
+            level = statistics.median(row.ratio for row in rows if row.size_bytes <= before_bytes)
             words = "a cliff over a size (switch buffers, PFC or ECN not set, packets lost)"
             shown = "counters of drops and pauses (`ethtool -S`, `perfquery`), fewer machines"
             yield timed(words, shown, lambda row: row.expected_s * (beyond if row.size_bytes >= after_bytes else level))

@@ -18,7 +18,8 @@ from simulator.workload import bus_factor
 from validate.check import pace as healthy
 from validate.check.causes import Explanations, FaultExplanation, SettingEffect, explained, setting_effects
 from validate.check.pace import CheckedLink, sound
-from validate.importing.nccl_tests import NcclLog, Point
+from validate.importing.nccl_table import Row
+from validate.importing.nccl_tests import NcclLog
 from validate.kinds.moves import MAX_RANKS
 from validate.machine.describe.driver import named_for
 
@@ -138,7 +139,7 @@ _UNEVEN = 1.5  # times of the same size that differ by more are no scatter
 _UNEVEN_FROM_BYTES = 1 << 20
 
 
-def _uneven(points: Sequence[Point]) -> Iterator[str]:
+def _uneven(points: Sequence[Row]) -> Iterator[str]:
     large = [point for point in points if point.size_bytes >= _UNEVEN_FROM_BYTES]
     for what, each in {
         "in place takes longer than out of place": [point.in_s / point.out_s for point in large],
@@ -152,7 +153,7 @@ def _uneven(points: Sequence[Point]) -> Iterator[str]:
             yield f"{what}, {most:.1f} times at {in_binary(size)}{more}: other jobs, clocks that change, or one bad run"
 
 
-def judged(points: Sequence[Point]) -> Sequence[Point]:
+def judged(points: Sequence[Row]) -> Sequence[Row]:
     """Return at most ``MOST_JUDGED`` of *points*, spread evenly, the largest among them."""
     step = -(-len(points) // MOST_JUDGED)
     return points[::-1][::step][::-1]

@@ -149,7 +149,7 @@ def slow_groups(rows: Sequence[SizeComparison]) -> list[tuple[bool, ...]]:
     """Return the groups that make *rows* slow: of large sizes (True), the others (False), or both together."""
     found = slow_among(rows, rows, [row.ratio for row in rows])
     cliff = cliff_in(rows)
-    beyond = [row.ratio for row in rows if cliff is not None and row.size_bytes >= cliff.after_bytes]
+    beyond = [row.ratio for row in rows if cliff is not None and row.size_bytes >= cliff[1].size_bytes]
     falls = len(beyond) >= FEW and statistics.median(beyond) > SCATTER
     return found or ([(True,)] if falls else [])
 
@@ -196,13 +196,7 @@ _FALLS = 0.5  # of the highest bandwidth below, for all sizes from the cliff on
 _EXPECTED = 0.8  # the same of the expected bandwidth, which must not fall there
 
 
-class Cliff(NamedTuple):
-    """The last size with the full bandwidth and the first with the low one, each with its measured seconds."""
-
-    before_bytes: int
-    before_s: float
-    after_bytes: int
-    after_s: float
+Cliff = tuple[SizeComparison, SizeComparison]  # the last size with the full bandwidth, the first with the low one
 
 
 def cliff_in(rows: Sequence[SizeComparison]) -> Cliff | None:
@@ -212,7 +206,7 @@ def cliff_in(rows: Sequence[SizeComparison]) -> Cliff | None:
     for at, (before, after) in enumerate(pairwise(rows)):
         expected = after.size_bytes / after.expected_s / (before.size_bytes / before.expected_s)
         if most_after[at + 1] <= _FALLS * rates_Bps[at] and expected >= _EXPECTED:
-            return Cliff(before.size_bytes, before.measured_s, after.size_bytes, after.measured_s)
+            return before, after
     return None
 
 

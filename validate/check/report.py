@@ -79,10 +79,7 @@ def as_text(checked: CheckedLog, style: Style = PLAIN) -> str:
     lines += [log.unread_words] if log.unread else []
     lines += [_group(checked, group) for group in checked.groups]
     if cliff is not None:
-        before, after = (
-            f"{_rate(checked, size, time_s)} GB/s at {in_binary(size)}"
-            for size, time_s in ((cliff.before_bytes, cliff.before_s), (cliff.after_bytes, cliff.after_s))
-        )
+        before, after = (f"{_rates(checked, row)[0]} GB/s at {in_binary(row.size_bytes)}" for row in cliff)
         lines.append(f"bandwidth falls from {before} to {after} and stays low: look for what only large messages meet")
     lines += checked.uneven
     every = max(1, -(-len(checked.rows) // _MOST_ROWS))
@@ -197,7 +194,11 @@ def as_document(checked: CheckedLog) -> dict[str, Any]:
         **links_document(checked.links),
         "settings": [effect._asdict() for effect in checked.effects],
         "uneven": list(checked.uneven),
-        "cliff": None if checked.cliff is None else checked.cliff._asdict(),
+        "cliff": checked.cliff
+        and {
+            **taken(checked.cliff[0], "before_bytes=size_bytes before_s=measured_s"),
+            **taken(checked.cliff[1], "after_bytes=size_bytes after_s=measured_s"),
+        },
         "remarks": list(checked.remarks),
     }
 

@@ -12,7 +12,7 @@ from validate.cli.command import Given
 from validate.importing import formats
 from validate.importing.formats import Source, SourceTable
 from validate.importing.other_operators import primus_rows, simumax_rows
-from validate.tables.statistics import SampledShapes
+from validate.tables.statistics import one_in
 
 FORMATS = ("aiconfigurator", "simumax", "primus")
 _SINGLE = {"simumax": ("SimuMax", simumax_rows), "primus": ("Primus", primus_rows)}
@@ -28,9 +28,9 @@ def import_command(given: Given) -> None:
     if collection in _SINGLE:
         given.remark(_of_file(collection, given.source, out, given.device, given.sample or given.sample_attention))
         return
-    share = SampledShapes.parse("--sample", given.sample) if given.sample is not None else SampledShapes()
+    share = one_in("--sample", given.sample) if given.sample is not None else 1
     apart = given.sample_attention
-    attending = SampledShapes.parse("--sample-attention", apart) if apart is not None else share
+    attending = one_in("--sample-attention", apart) if apart is not None else share
     package = Source(given.source)
     devices = package.chosen(given.device)
     products = formats.read_products(package)

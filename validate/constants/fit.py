@@ -23,7 +23,7 @@ from simulator.topology.parts import CpuPart
 from validate.constants.families import Family, FitStage, Prior, Term, in_use
 from validate.kinds.kind import MeasuredRow
 from validate.tables.cells import NotScored
-from validate.tables.statistics import HELD_OUT, gathered, percentile
+from validate.tables.statistics import HELD_OUT, gathered, is_sampled, percentile
 
 # Prior scatter of the rows of a kind (standard deviation of the logarithm), its weight in rows, and the least scatter.
 _SCATTER, _OPINION_ROWS, _LEAST_SCATTER = 0.15, 3.0, 0.02
@@ -215,7 +215,7 @@ def is_held_out(family: Family, row: MeasuredRow) -> bool:
     sizes: dict[str, Any] = {name: getattr(operator, name, None) for name in family.held_out}
     if sizes.get("kv_heads") == 0:
         sizes["kv_heads"] = sizes["heads"]
-    return bool(sizes) and None not in sizes.values() and HELD_OUT.holds(tuple(sizes.values()))
+    return bool(sizes) and None not in sizes.values() and is_sampled(tuple(sizes.values()), HELD_OUT)
 
 
 def group_of(row: MeasuredRow, what: str) -> str:

@@ -24,7 +24,7 @@ from simulator.topology.catalogue import load_part
 from simulator.topology.parts import GpuPart
 from simulator.user_files import open_user_file, read_user_file
 from validate.tables.cells import MAX_BYTES, csv_bytes, figure
-from validate.tables.statistics import SampledShapes, gathered
+from validate.tables.statistics import gathered, is_sampled
 from validate.tables.table import read_table
 
 _FACTS: Mapping[str, Any] = own_data("validate.importing", "formats.yaml")
@@ -119,7 +119,7 @@ def read_products(source: Source) -> Products:
 
 
 def product_rows(
-    products: Products, device: str, share: SampledShapes, left_out: LeftOut
+    products: Products, device: str, share: int, left_out: LeftOut
 ) -> tuple[list[Row], Sequence[SourceTable]]:
     """Return the rows of *device* and their tables, of each framework the newest with the grid, else the newest."""
     counted = Counter(frozenset(times) for times, _, _ in products.values())
@@ -141,7 +141,7 @@ def product_rows(
         same = {"device": table.device, "op": "linear", "variant": "lm_head", "dtype": products[table][1]}
         same |= {"issue": "graph", "software": f"{table.framework} {table.version}"}
         for shape, found in graded[table.framework].items():
-            if share.holds(shape):
+            if is_sampled(shape, share):
                 cache = "cold" if is_cold(shape, table.framework, l2_bytes) else "warm"
                 rows.append(_row(found, **same, **dict(zip("mnk", shape, strict=True)), cache=cache))
     return rows, tables
@@ -158,7 +158,7 @@ def is_cold(shape: Shape, framework: str, l2_bytes: float) -> bool:
 
 
 def attention_rows(
-    source: Source, device: str, share: SampledShapes, left_out: LeftOut
+    source: Source, device: str, share: int, left_out: LeftOut
 ) -> tuple[list[Row], Sequence[SourceTable]]:
     """Return the rows of *device* and their tables; *left_out* counts skipped rows by reason; raises InputError."""
     tables = _newest(source, "context_attention", device, "attention", left_out)
@@ -172,7 +172,7 @@ def attention_rows(
         same["software"] = f"{table.framework} {table.version}"
         for shape, found in graded[table.framework].items():
             batch, length, heads, kv_heads, head_size = shape
-            if share.holds(shape):
+            if is_sampled(shape, share):
                 sinks = "; sinks" if table.framework == "trtllm" and head_size == _SINKS else ""
                 sizes = {"batch": batch * heads, "m": length, "n": length, "k": head_size}
                 rows.append(_row(found, **same, **sizes, heads=heads, kv_heads=kv_heads, note=inside + sinks))

@@ -88,17 +88,22 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One size of a table: seconds, NaN if not measured; ``root`` is -1 without a root, ``where`` as in Unread."""
+    """One size of a table: seconds out of place and in place, NaN if not measured, and whether results are wrong.
+
+    ``root`` is -1 without a root, ``where`` as in Unread.  Of a size measured several times, the times are medians, and
+    ``spread`` is the longest over the shortest.
+    """
 
     size_bytes: int
-    dtype: str
-    redop: str
-    root: int
     out_s: float
     in_s: float
-    wrong: bool
-    halves: tuple[PrintedHalf, ...]
-    where: str
+    wrong: bool = False
+    dtype: str = ""
+    redop: str = ""
+    root: int = -1
+    halves: tuple[PrintedHalf, ...] = ()
+    where: str = ""
+    spread: float = 1.0
 
     @property
     def ratio(self) -> float:
@@ -267,7 +272,7 @@ def _figures(size_bytes: int, words: Sequence[str], where: str) -> Row | str | N
     # Older versions print the largest deviation there, as 2e-07, which is no count of wrong values.
     wrong = any(len(side) > 3 and number_of(side[3]) >= 1.0 for side in (figures[:one], half))
     halves = tuple(PrintedHalf(*side[:3]) for side in (figures, half) if side)
-    return Row(size_bytes, dtype, redop, root, *times, wrong, halves, where)
+    return Row(size_bytes, *times, wrong, dtype, redop, root, halves, where)
 
 
 def dtype_named(name: str) -> Dtype | None:

@@ -22,17 +22,6 @@ _AN_ERROR = 0.12  # relative error of a ratio of two figures with two or three d
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    """One size: seconds out of place and in place, NaN if not measured; wrong results; longest over shortest."""
-
-    size_bytes: int
-    out_s: float
-    in_s: float
-    wrong: bool = False
-    spread: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
 class NcclLog:
     """A run of one of the nccl-tests; unknown facts are 0, empty or None.
 
@@ -44,7 +33,7 @@ class NcclLog:
 
     shown: str
     collective: Collective
-    points: tuple[Point, ...]
+    points: tuple[printed.Row, ...]
     dtype: Dtype = "fp32"
     reduction: Reduction = "sum"
     n_ranks: int = 0
@@ -166,7 +155,7 @@ def _unread_words(unread: Sequence[printed.UnreadRow]) -> str:
     return f"{counted(len(unread), 'row')} not read: {told}{more}"
 
 
-def _points(rows: Sequence[printed.Row]) -> tuple[Point, ...]:
+def _points(rows: Sequence[printed.Row]) -> tuple[printed.Row, ...]:
     """Return the sizes above zero in order; of a size measured several times, the median."""
     by_size = gathered((row.size_bytes, row) for row in rows if row.size_bytes)
     found = []
@@ -175,7 +164,7 @@ def _points(rows: Sequence[printed.Row]) -> tuple[Point, ...]:
         known = [[time_s for time_s in side if not math.isnan(time_s)] for side in sides]
         out_s, in_s = (median(side) if side else math.nan for side in known)
         spread = max(max(side) / min(side) if side else 1.0 for side in known)
-        found.append(Point(size, out_s, in_s, any(row.wrong for row in mine), spread))
+        found.append(printed.Row(size, out_s, in_s, any(row.wrong for row in mine), spread=spread))
     return tuple(found)
 
 
@@ -275,7 +264,7 @@ def _json_row(entry: object, where: str) -> printed.Row | str:
     root = int(said) if re.fullmatch(r"-?\d{1,6}", said, re.ASCII) else -1
     wrong = any(printed.number_of(side[3]) > 0 for side in sides)
     halves = tuple(printed.PrintedHalf(*side[:3]) for side in sides)
-    return printed.Row(size, dtype, redop, root, *times, wrong, halves, where)
+    return printed.Row(size, *times, wrong, dtype, redop, root, halves, where)
 
 
 def _collective(

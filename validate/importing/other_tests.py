@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple
 from simulator.errors import Fault, InputError
 from simulator.package_data import own_patterns
 from simulator.workload import Collective
-from validate.importing.nccl_table import LOGS, MOST_BYTES, MOST_ROWS, settings_in
-from validate.importing.nccl_tests import NcclLog, Point
+from validate.importing.nccl_table import LOGS, MOST_BYTES, MOST_ROWS, Row, settings_in
+from validate.importing.nccl_tests import NcclLog
 
 _OSU, _LINKS = (own_patterns("validate.importing", "formats.yaml", which) for which in ("osu", "links"))
 _COLLECTIVES: Mapping[str, Collective] = LOGS["osu collectives"]
@@ -55,7 +55,7 @@ def read_osu_tests(text: str, shown: str, *, collective: str | None = None, n_ra
     return NcclLog(
         shown=shown,
         collective=which,
-        points=tuple(Point(size, time_s, math.nan) for size, time_s in sorted(times.items())),
+        points=tuple(Row(size, time_s, math.nan) for size, time_s in sorted(times.items())),
         n_ranks=ranks,
         gpus_per_thread=1,
         nccl=(int(version[1]), int(version[2])) if version else None,

@@ -116,28 +116,21 @@ def skipped_table(
     return table_of(rows, [False, True, *([True] if of else []), False], style)
 
 
-@dataclass(frozen=True, slots=True)
-class SampledShapes:
-    """One shape in *divisor*."""
-
-    divisor: int = 1
-
-    @classmethod
-    def parse(cls, option: str, text: str) -> SampledShapes:
-        """Return the share that *text* states, as in ``1/16``; raises InputError where it states none."""
-        match = re.fullmatch(r"\s*1\s*/\s*0*([1-9]\d{0,5})\s*", text, re.ASCII)
-        if match is None:
-            raise InputError(f"{option}: a share such as 1/16 is needed; got '{one_line(text, 60)}'")
-        return cls(int(match[1]))
-
-    def holds(self, shape: tuple[int, ...]) -> bool:
-        """Return whether *shape* is in the share: the hash of its comma-separated sizes is divisible by *divisor*."""
-        if self.divisor == 1:
-            return True
-        return int(sha256(",".join(map(str, shape)).encode()).hexdigest(), 16) % self.divisor == 0
+HELD_OUT = 16  # of so many shapes of matrix products and attention one, that no constant is fitted to
 
 
-HELD_OUT = SampledShapes(16)  # shapes of matrix products and attention that no constant is fitted to
+def one_in(option: str, text: str) -> int:
+    """Return of how many shapes the share that *text* states, as in ``1/16``, is one; raises InputError for none."""
+    match = re.fullmatch(r"\s*1\s*/\s*0*([1-9]\d{0,5})\s*", text, re.ASCII)
+    if match is None:
+        raise InputError(f"{option}: a share such as 1/16 is needed; got '{one_line(text, 60)}'")
+    return int(match[1])
+
+
+def is_sampled(shape: tuple[int, ...], share: int) -> bool:
+    """Return whether *shape* is in one *share*: the hash of its comma-separated sizes is divisible by that."""
+    return share == 1 or int(sha256(",".join(map(str, shape)).encode()).hexdigest(), 16) % share == 0
+
 
 _DIGITS = 16  # of the digest: 64 bits are plenty for tables of 10^5 rows
 
