@@ -20,15 +20,10 @@ from simulator.workload.precision import precision_named
 _ROUNDED = 0.01  # relative difference that says nothing, however many digits are printed
 
 
-class PrintedHalf(NamedTuple):
-    """One half of a row as printed: microseconds, GB/s and GB/s."""
-
-    time: str
-    algbw: str
-    busbw: str
+Half = tuple[str, ...]  # of a row as printed: microseconds, GB/s and GB/s
 
 
-def row_contradiction(size_bytes: int, halves: Sequence[PrintedHalf], factor: float) -> str:
+def row_contradiction(size_bytes: int, halves: Sequence[Half], factor: float) -> str:
     """Return which figures of a row of *size_bytes* contradict each other; empty if none do.
 
     ``algbw`` is size / time, and ``busbw`` is algbw times *factor* (NVIDIA/nccl-tests ``doc/PERFORMANCE.md``).  A
@@ -38,15 +33,14 @@ def row_contradiction(size_bytes: int, halves: Sequence[PrintedHalf], factor: fl
     def meet(told: tuple[float, float], meant: tuple[float, float]) -> bool:
         return told[0] <= meant[1] * (1 + _ROUNDED) and meant[0] * (1 - _ROUNDED) <= told[1]
 
-    for half in halves:
-        time_us, algbw, busbw = (_span(text) for text in half)
-        if time_us is not None and time_us[1] > 0 and float(half.time) > 0 and algbw is not None:
+    for time, alg, bus in halves:
+        time_us, algbw, busbw = map(_span, (time, alg, bus))
+        if time_us is not None and time_us[1] > 0 and float(time) > 0 and algbw is not None:
             most = size_bytes / 1e3 / time_us[0] if time_us[0] > 0 else math.inf
             if not meet(algbw, (size_bytes / 1e3 / time_us[1], most)):
-                expected = size_bytes / 1e3 / float(half.time)
-                return f"algbw {half.algbw}, where {size_bytes} B in {half.time} us are {expected:.4g}"
+                return f"algbw {alg}, where {size_bytes} B in {time} us are {size_bytes / 1e3 / float(time):.4g}"
         if algbw is not None and busbw is not None and not meet(busbw, (algbw[0] * factor, algbw[1] * factor)):
-            return f"busbw {half.busbw}, which is not {factor:.4g} times algbw {half.algbw}"
+            return f"busbw {bus}, which is not {factor:.4g} times algbw {alg}"
     return ""
 
 
@@ -101,14 +95,14 @@ class Row:
     dtype: str = ""
     redop: str = ""
     root: int = -1
-    halves: tuple[PrintedHalf, ...] = ()
+    halves: tuple[Half, ...] = ()
     where: str = ""
     spread: float = 1.0
 
     @property
     def ratio(self) -> float:
         """The bus over the algorithm bandwidth, NaN if it is not printed."""
-        algbw, busbw = number_of(self.halves[0].algbw), number_of(self.halves[0].busbw)
+        _, algbw, busbw = map(number_of, self.halves[0])
         return busbw / algbw if algbw > 0 else math.nan
 
 
@@ -271,7 +265,7 @@ def _figures(size_bytes: int, words: Sequence[str], where: str) -> Row | str | N
         return times
     # Older versions print the largest deviation there, as 2e-07, which is no count of wrong values.
     wrong = any(len(side) > 3 and number_of(side[3]) >= 1.0 for side in (figures[:one], half))
-    halves = tuple(PrintedHalf(*side[:3]) for side in (figures, half) if side)
+    halves = tuple(tuple(side[:3]) for side in (figures, half) if side)
     return Row(size_bytes, *times, wrong, dtype, redop, root, halves, where)
 
 

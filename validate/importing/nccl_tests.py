@@ -263,7 +263,7 @@ def _json_row(entry: object, where: str) -> printed.Row | str:
     said = str(entry.get("root", "-1")).strip()
     root = int(said) if re.fullmatch(r"-?\d{1,6}", said, re.ASCII) else -1
     wrong = any(printed.number_of(side[3]) > 0 for side in sides)
-    halves = tuple(printed.PrintedHalf(*side[:3]) for side in sides)
+    halves = tuple(tuple(side[:3]) for side in sides)
     return printed.Row(size, *times, wrong, dtype, redop, root, halves, where)
 
 
