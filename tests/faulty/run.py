@@ -125,7 +125,7 @@ def main() -> int:
             counts.update(logs=1, slow=found.is_slow, named=0 < place <= 2)
         if found.is_slow != bool(found.fault) or (found.fault and not 0 < found.rank() <= 2):
             first = [f"{each.error:.2f} {each.words}" for each in found.checked.explanations[:3]]
-            ratios = [f"{group.ratio:.2f}" for group in found.checked.groups]
+            ratios = [f"{statistics.median(row.ratio for row in rows):.2f}" for rows in found.checked.groups]
             rank = found.rank() if found.fault else ""
             what = f"{found.machine}, {found.checked.log.n_ranks} GPUs, {found.fault or 'healthy'}"
             say(f"{what}: {found.checked.verdict} {ratios} {rank} {first}\n")

@@ -43,7 +43,7 @@ class CheckedLog:
     machine: str
     question: CollectiveQuestion
     rows: tuple[healthy.SizeComparison, ...]
-    groups: tuple[healthy.SizeGroup, ...]
+    groups: tuple[Sequence[healthy.SizeComparison], ...]
     pace: healthy.Pace
     wrong: str
     verdict: Verdict

@@ -118,23 +118,10 @@ def large_from(sizes: Sequence[float]) -> float:
     return max(_LARGE_BYTES, min(_SHARE * sizes[-1], sizes[-FEW:][0]))
 
 
-class SizeGroup(NamedTuple):
-    """The largest or the smaller sizes: the median of measured over expected time, and the healthy ranges of sizes."""
-
-    is_large: bool
-    ratio: float
-    bands: tuple[HealthyRange, ...]
-
-
-def size_groups(rows: Sequence[SizeComparison]) -> tuple[SizeGroup, ...]:
-    """Return the groups that *rows* make up: the largest sizes first."""
-    found = []
-    for large in (True, False):
-        mine = [row for row in rows if row.is_large == large]
-        if mine:
-            bands = tuple(dict.fromkeys(row.band for row in mine))
-            found.append(SizeGroup(large, statistics.median(row.ratio for row in mine), bands))
-    return tuple(found)
+def size_groups(rows: Sequence[SizeComparison]) -> tuple[Sequence[SizeComparison], ...]:
+    """Return the groups that *rows* make up: the largest sizes, and the smaller ones."""
+    groups = ([row for row in rows if row.is_large == is_large] for is_large in (True, False))
+    return tuple(filter(None, groups))
 
 
 def log_pace(rows: Sequence[SizeComparison]) -> Pace:

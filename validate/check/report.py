@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
+from statistics import median
 from typing import Any
 
 from simulator.cli.table import Collected, table_of
@@ -10,7 +11,7 @@ from simulator.errors import few
 from simulator.results import taken
 from simulator.units import format_duration
 from validate.check.check import CheckedLog, in_binary
-from validate.check.pace import SizeComparison, SizeGroup, links_document, links_words, outside, slow_groups
+from validate.check.pace import SizeComparison, links_document, links_words, outside, slow_groups
 
 SCHEMA_VERSION = 1
 _WIDTH = 80
@@ -77,7 +78,7 @@ def as_text(checked: CheckedLog, style: Style = PLAIN) -> str:
     lines += [f"its times{_as_if(checked)} are {_pace(checked)}"] if checked.verdict == "wrong" else []
     lines += [f"the test failed, {log.failure}"] if log.failure else []
     lines += [log.unread_words] if log.unread else []
-    lines += [_group(checked, group) for group in checked.groups]
+    lines += map(_group, checked.groups)
     if cliff is not None:
         before, after = (f"{_rates(checked, row)[0]} GB/s at {in_binary(row.size_bytes)}" for row in cliff)
         lines.append(f"bandwidth falls from {before} to {after} and stays low: look for what only large messages meet")
@@ -137,18 +138,19 @@ def _causes(checked: CheckedLog) -> list[str]:
     return lines
 
 
-def _group(checked: CheckedLog, group: SizeGroup) -> str:
+def _group(rows: Sequence[SizeComparison]) -> str:
     def span(texts: Iterable[str]) -> str:
         found = sorted(texts, key=lambda text: float(text.replace(",", "")))
         return found[0] if found[0] == found[-1] else f"{found[0]} to {found[-1]}"
 
-    bands, ratios = group.bands, [round(row.ratio, 2) for row in checked.rows if row.is_large == group.is_large]
+    bands, ratios = {row.band for row in rows}, [round(row.ratio, 2) for row in rows]
     fastest, slowest = (span(f"{getattr(band, end):.2f}" for band in bands) for end in ("fastest", "slowest"))
-    rows, machines = (span(f"{getattr(band, what):,}" for band in bands) for what in ("rows", "machines"))
-    words = f"{'largest' if group.is_large else 'smaller'} sizes: {span(f'{ratio:.2f}' for ratio in ratios)} times "
-    words += f"the expected time{f', in the middle {group.ratio:.2f}' if len(set(ratios)) > 1 else ''}; healthy "
+    like, machines = (span(f"{getattr(band, what):,}" for band in bands) for what in ("rows", "machines"))
+    middle = f", in the middle {median(row.ratio for row in rows):.2f}" if len(set(ratios)) > 1 else ""
+    words = f"{'largest' if rows[0].is_large else 'smaller'} sizes: {span(f'{ratio:.2f}' for ratio in ratios)} times "
+    words += f"the expected time{middle}; healthy "
     words += f"is {fastest} to {slowest}" if len(bands) == 1 else f"begins at {fastest} and ends at {slowest}, by size"
-    return f"{words}, as {rows} rows on {machines} machines say"
+    return f"{words}, as {like} rows on {machines} machines say"
 
 
 def as_document(checked: CheckedLog) -> dict[str, Any]:
@@ -163,14 +165,14 @@ def as_document(checked: CheckedLog) -> dict[str, Any]:
         "failure": log.failure,
         "ratios": [
             {
-                "sizes": "largest" if group.is_large else "smaller",
-                "measured_over_expected": group.ratio,
-                "healthy_from": min(band.fastest for band in group.bands),
-                "healthy_to": max(band.slowest for band in group.bands),
-                "rows": min(band.rows for band in group.bands),
-                "machines": min(band.machines for band in group.bands),
+                "sizes": "largest" if rows[0].is_large else "smaller",
+                "measured_over_expected": median(row.ratio for row in rows),
+                "healthy_from": min(row.band.fastest for row in rows),
+                "healthy_to": max(row.band.slowest for row in rows),
+                "rows": min(row.band.rows for row in rows),
+                "machines": min(row.band.machines for row in rows),
             }
-            for group in checked.groups
+            for rows in checked.groups
         ],
         "sizes": [
             {
