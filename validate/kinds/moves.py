@@ -15,17 +15,8 @@ from simulator.topology.parts import CpuPart
 from simulator.workload import Collective
 from simulator.workload.operators import Reduction
 from validate.kinds.kind import CELLS, WORDS, Cell, RowQuestion, Timed, kind_of
-from validate.tables.cells import (
-    NotScored,
-    decade_of,
-    measured_s,
-    nccl_of,
-    number,
-    size_bytes,
-    threads_of,
-    whole_cell,
-    whole_or_none,
-)
+from validate.tables import cells
+from validate.tables.cells import NotScored, number, whole_or_none
 from validate.tables.names import RowNames
 
 LARGE_BYTES = 1 << 20
@@ -40,8 +31,8 @@ def read_collective(cell: Cell, names: RowNames) -> RowQuestion:
         raise NotScored(f"unknown collective '{one_line(cell('collective'), 40)}'")
     if cell("unclear"):
         raise NotScored(one_line(cell("unclear"), 200))
-    n_bytes = size_bytes(cell) if cell("bytes") else number("bytes", "")
-    n_gpus = whole_cell("n_gpus", cell("n_gpus"))
+    n_bytes = cells.size_bytes(cell) if cell("bytes") else number("bytes", "")
+    n_gpus = cells.whole_cell("n_gpus", cell("n_gpus"))
     n_nodes = whole_or_none(cell, "n_nodes") or 1
     group_size = whole_or_none(cell, "group_size") or n_gpus
     n_groups = whole_or_none(cell, "n_groups_concurrent") or 1
@@ -87,7 +78,7 @@ def read_collective(cell: Cell, names: RowNames) -> RowQuestion:
         algorithm=algorithm if is_nccl and collective not in SENDING else None,
         # fp32 stands for all that a switch can reduce
         dtype=next((each for each in DTYPES if each == dtype), "fp8") if CELLS["small types"].match(dtype) else "fp32",
-        software=Software(nccl=nccl_of(f"{software} {cell('measured')}", names.capability(where), *needs)),
+        software=Software(nccl=cells.nccl_of(f"{software} {cell('measured')}", names.capability(where), *needs)),
     )
     return RowQuestion(question)
 
@@ -142,7 +133,7 @@ def _collective_labels(cell: Cell, names: RowNames) -> Mapping[str, str]:
     labels = {"machine": cell("machine"), "collective": collective_name(cell("collective")), "decade": "", "size": ""}
     with suppress(NotScored):
         size_bytes = number("bytes", cell("bytes"))
-        labels |= {"decade": decade_of(size_bytes), "size": ">=1MiB" if size_bytes >= LARGE_BYTES else "<1MiB"}
+        labels |= {"decade": cells.decade_of(size_bytes), "size": ">=1MiB" if size_bytes >= LARGE_BYTES else "<1MiB"}
     if names.strategy == "nccl" and labels["machine"]:
         labels["fit"] = "fitted" if labels["machine"] in machines_fitted_to() else "not fitted"
     return labels
@@ -181,7 +172,7 @@ def _beside_work(cell: Cell, names: RowNames, copy: single.CopyQuestion) -> RowQ
         raise NotScored(f"{machine.name} has no GPU {copy.src}")
     gpu = machine.nodes[machine.gpus[copy.src]].name
     first, last = ("cpu", gpu) if copy.kind == "h2d" else (gpu, "cpu")
-    repeats = whole_cell("repeats", cell("repeats"), _MOST)
+    repeats = cells.whole_cell("repeats", cell("repeats"), _MOST)
     held = ["schema_version: 1", "name: work and a copy", "software: {depth: 0}", "program:"]
     held.append(f"- {{run: {{compute: {_HELD_S} s}}, device: {gpu}}}")
     lines = list(held)
@@ -226,7 +217,7 @@ def _question(cell: Cell, names: RowNames) -> single.CopyQuestion:
         kind=kind,
         src=src,
         dst=dst if kind == "p2p" else 0,
-        size_bytes=size_bytes(cell),
+        size_bytes=cells.size_bytes(cell),
         both_ways=both,
         pinned=cell("pinned") != "0",
         staged=kind == "p2p" and CELLS["staged"].search(note) is not None,
@@ -247,7 +238,7 @@ def _measured_s(cell: Cell, names: RowNames) -> float:
         raise NotScored("a latency, and no size")
     question = _question(cell, names)
     twice = question.kind == "d2d" and CELLS["counts twice"].search(f"{cell('software')} {cell('note')}")
-    return measured_s(cell, question.size_bytes * (2 if question.both_ways or twice else 1))
+    return cells.measured_s(cell, question.size_bytes * (2 if question.both_ways or twice else 1))
 
 
 def _ends(cell: Cell, kind: single.CopyKind, kind_text: str, note: str) -> tuple[int, int]:
@@ -273,7 +264,7 @@ def _ends(cell: Cell, kind: single.CopyKind, kind_text: str, note: str) -> tuple
 
 def _labels(cell: Cell, _names: RowNames) -> Mapping[str, str]:
     with suppress(NotScored):
-        return {"decade": decade_of(number("bytes", cell("bytes")))}
+        return {"decade": cells.decade_of(number("bytes", cell("bytes")))}
     return {}
 
 
@@ -295,8 +286,8 @@ def read_storage(cell: Cell, names: RowNames) -> RowQuestion:
         single.DiskQuestion(
             where=names.machines.where(cell("machine"), 1),
             kind=kind,
-            block_bytes=size_bytes(cell, "block_bytes"),
-            threads=threads_of(cell) or 1,
+            block_bytes=cells.size_bytes(cell, "block_bytes"),
+            threads=whole_or_none(cell, "threads", cells.MOST_THREADS) or 1,
             # Writes wait until the data are on the disk.
             cached=cache == "page cache" and kind != "write_sequential",
         )
@@ -304,7 +295,9 @@ def read_storage(cell: Cell, names: RowNames) -> RowQuestion:
 
 
 STORAGE = kind_of(
-    "storage", read=read_storage, measured_s=lambda cell, _names: measured_s(cell, size_bytes(cell, "block_bytes"))
+    "storage",
+    read=read_storage,
+    measured_s=lambda cell, _names: cells.measured_s(cell, cells.size_bytes(cell, "block_bytes")),
 )
 
 _ARRAYS: Mapping[str, tuple[int, int]] = WORDS["arrays"]
@@ -317,7 +310,7 @@ _FLOAT_BYTES = 4
 
 def _access(cell: Cell, names: RowNames) -> single.AccessQuestion:
     bench, kernel, dtype = cell("bench"), cell("kernel"), cell("dtype").lower()
-    size = size_bytes(cell)
+    size = cells.size_bytes(cell)
     where, device = names.devices.where(cell("device"))
     ask = partial(single.AccessQuestion, where=where, device=device)
     on_cpu = isinstance(names.devices.described(cell("device")), CpuPart)
@@ -327,7 +320,7 @@ def _access(cell: Cell, names: RowNames) -> single.AccessQuestion:
         raise NotScored(f"no such dtype: {one_line(dtype, 20)}")
     occupancy, variant = CELLS["occupancy"].search(cell("note")), CELLS["variant"].search(cell("note"))
     few = occupancy is not None and float(occupancy[1]) < _FULL
-    threads = threads_of(cell) if on_cpu and occupancy is None else None
+    threads = whole_or_none(cell, "threads", cells.MOST_THREADS) if on_cpu and occupancy is None else None
     block_threads = 0
     if variant and int(variant[1]) + 1 < int(variant[2]):
         block_threads = _LARGEST_BLOCK >> (int(variant[2]) - 1 - int(variant[1]))
@@ -377,7 +370,7 @@ def _access_s(cell: Cell, names: RowNames) -> float:
             return number("latency_s", cell("latency_s"))
         return number("latency_cycles", cell("latency_cycles")) / (number("clock_MHz", cell("clock_mhz")) * 1e6)
     gathered = 2.0 * question.rows * question.row_bytes
-    return measured_s(cell, gathered if question.kind == "gather" else question.size_bytes)
+    return cells.measured_s(cell, gathered if question.kind == "gather" else question.size_bytes)
 
 
 def _access_labels(cell: Cell, names: RowNames) -> Mapping[str, str]:

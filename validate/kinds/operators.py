@@ -16,7 +16,7 @@ from simulator.workload.kernels import PassForm, Streaming
 from simulator.workload.precision import ELEMENT_BYTES, PRECISIONS, Precision
 from validate.kinds import timing as clocks
 from validate.kinds.kind import CELLS, WORDS, Cell, RowQuestion, Timed, kind_of
-from validate.tables.cells import NotScored, measured_s, number, threads_of, whole_cell
+from validate.tables.cells import MOST_THREADS, NotScored, measured_s, number, whole_cell
 from validate.tables.names import RowNames
 
 _MAX_SIZE = 1e10
@@ -51,6 +51,7 @@ def read_operator(cell: Cell, names: RowNames) -> RowQuestion:
     on_cpu, alone = isinstance(part, CpuPart), cell("includes_dispatch") == "1"
     issued = "" if alone else cell("issue")
     said = CELLS["cpu threads"].fullmatch(cell("schedule"))
+    threads = cell("threads") or (said[1] if said else "")
     question = OperatorQuestion(
         where=where,
         operator=operator,
@@ -61,7 +62,7 @@ def read_operator(cell: Cell, names: RowNames) -> RowQuestion:
         is_cold=cell("cache") == "cold",
         issued=cast(Issued, issued) if issued in get_args(Issued) else "",
         calls=alone,
-        threads=threads_of(lambda column: cell(column) or (said[1] if said else "")) if on_cpu else None,
+        threads=whole_cell("threads", threads, MOST_THREADS) if on_cpu and threads else None,
     )
     for column in ("compiled", "searched"):
         if cell(column) not in ("", "0", "1"):

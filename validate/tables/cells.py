@@ -168,7 +168,7 @@ NOMINAL_BYTES = 256 << 20  # stands in for a size that a table does not give: so
 
 T = TypeVar("T", bound=str)
 _MOST_BYTES = 1e15
-_MOST_THREADS = 4096
+MOST_THREADS = 4096
 
 _MEASURABLE_S = (1e-9, 1e9)
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,4})?", re.ASCII)
@@ -238,11 +238,6 @@ def size_bytes(cell: Callable[[str], str], column: str = "bytes") -> float:
     if value > _MOST_BYTES:
         raise NotScored(f"{column} is more than {_MOST_BYTES:g}")
     return value
-
-
-def threads_of(cell: Callable[[str], str]) -> int | None:
-    """Return the number under ``threads``, None where it is empty; raises NotScored on no valid number."""
-    return whole_or_none(cell, "threads", _MOST_THREADS)
 
 
 def decade_of(size: float) -> str:
