@@ -141,12 +141,7 @@ def disks_of(asked: InputQuestion, machine: Machine) -> list[Node]:
 
 
 def hit_share(asked: InputQuestion, memory_bytes: float) -> float:
-    """Return the share of samples that later epochs find in *memory_bytes*, which keeps the most recently used.
-
-    In a repeated order, nothing is found unless everything fits.  In a random order, a sample used at the fraction u of
-    one epoch and v of the next is found where the samples used in between, 1 - u (1 - v) of the set, fit.  Where a
-    share c of the set fits, with q = 1 - c, that is 1 - q + q ln q.
-    """
+    """Return the share of samples that later epochs find in memory: in random order 1 - q + q ln q, q being missing."""
     if asked.cache == "none" or not asked.set_bytes:
         return 0.0
     missing = 1.0 - memory_bytes / asked.set_bytes

@@ -181,11 +181,7 @@ def _walk_s(part: CpuPart, working_set_bytes: float, pages: float, memory: Memor
 
 
 def kept_share(lines: float, mine: float, others: Sequence[float]) -> float:
-    """Return the share of *mine* that a cache of *lines* lines holds (*mine* is also among *others*).
-
-    Each number is a set of lines; the sets are used in turn, one random line at a time.  A line stays for as long as it
-    takes to fill the cache, t uses; the cache thus holds sum n (1 - exp(-t / n)) lines, which determines t.
-    """
+    """Return the share of *mine* in a cache of *lines*: sum n (1 - exp(-t / n)) of sets in turn stay, hence t."""
     if sum(others) <= lines:
         return 1.0
     low, high = 0.0, 64.0 * max(others)

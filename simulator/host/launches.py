@@ -1,7 +1,4 @@
-"""The cost of issuing work: on the device, by the way it is issued; on the host, by what is issued.
-
-And latencies of one core other than memory: dependent arithmetic, mispredicted branches, uncontended locks.
-"""
+"""The cost of issuing work, on device and host, and latencies of a core: arithmetic, branches, locks."""
 
 from __future__ import annotations
 

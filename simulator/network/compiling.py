@@ -1,8 +1,4 @@
-"""From a topology to a :class:`~simulator.network.machine.Machine`: :func:`compile_machine`.
-
-A topology describes the first of several equal hosts; the nodes, links and capacities of the others are made from its
-own on demand (:mod:`simulator.network.machine`).
-"""
+"""From a topology to a :class:`~simulator.network.machine.Machine`, whose equal hosts are made from the first."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A :class:`Machine`: nodes, directed links, and the capacities that flows share.
-
-Devices and links of equal hosts are made on demand from the first host's: :class:`RunsOfElements`.
-"""
+"""A :class:`Machine`: nodes, directed links, and the capacities that flows share; equal hosts are made on demand."""
 
 from __future__ import annotations
 

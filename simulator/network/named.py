@@ -1,7 +1,4 @@
-"""Devices of a machine by name, by range and by star: ``gpu[0-3]``, ``node[0,2].gpu0``, ``node*.nic[4-7]``.
-
-*said* begins each error: the option and what was written.
-"""
+"""Devices by name, range and star: ``gpu[0-3]``, ``node*.nic[4-7]``; *said* (option, value) begins each error."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Reads a program from a YAML file, whose user guide is ``docs/programs.md``: ``load_program``.
-
-Each statement is read on its own, so that a fault in one hides none in the others.  Its first word is its verb;
-``verbs.yaml`` lists the verbs, with the keys that each needs and may have.
-"""
+"""Reads a program from a YAML file (docs/programs.md), statement by statement; ``verbs.yaml`` lists their verbs."""
 
 from __future__ import annotations
 

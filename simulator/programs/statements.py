@@ -1,8 +1,4 @@
-"""The statements of a program, one dataclass each, and their check against the machine (:func:`check_program`).
-
-``path`` is a statement's position in its file, so that an error can name it.  The check walks the program in the order
-of execution, with each loop twice, so that a tensor's device is known at every use.
-"""
+"""The statements of a program, one dataclass each, and their check in the order of execution, loops twice."""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ from simulator.units import Duration
 from simulator.workload.precision import Precision
 
 MAX_COUNT = 10**9
-Path = tuple[str | int, ...]
+Path = tuple[str | int, ...]  # of a statement in its file, by which an error names it
 Form = Literal["number", "numpy", "print"]
 
 

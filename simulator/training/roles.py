@@ -1,7 +1,4 @@
-"""Roles: ranks that do the same.  One of them is simulated and stands for all (:func:`roles_of`).
-
-What devices achieve that step alone, to which steps of several are compared: :func:`alone_rate`.
-"""
+"""Roles: ranks that do the same, one of which stands for all; and what their devices achieve alone."""
 
 from __future__ import annotations
 
@@ -84,12 +81,7 @@ class FleetCosts(Values, file="fleet"):
 
 
 def slowest_of(count: int, known: Constants) -> float:
-    """Return the time of the slowest of *count* devices relative to the mean; 1 for one device.
-
-    It is the expected maximum of *count* normal deviates by Blom's approximation ("Statistical Estimates and
-    Transformed Beta-Variables", 1958), within 5 % for two or more.  GPUs of one part differ by some percent, more so
-    where power limits them: Sinha et al., "Not All GPUs Are Created Equal", SC 2022.
-    """
+    """Return the slowest of *count* devices relative to the mean: the greatest normal deviate (Blom, 1958)."""
     greatest = NormalDist().inv_cdf((count - 0.375) / (count + 0.25))
     return 1.0 + known(FleetCosts).device_spread * greatest
 

@@ -86,12 +86,7 @@ class GroupExchange:
         self._machines = max(counts, default=1)
 
     def sent_share(self, copies: int) -> float:
-        """Return the share of bytes to send if *copies* copies of each token go to random ranks.
-
-        On average, n (1 - (1 - 1/n) ** copies) of n machines get at least one copy, and one is sent to each.  On a
-        single machine, every copy is sent.  Of groups over unequal numbers of machines, the most machines count:
-        their exchange crosses the network most often.
-        """
+        """Return the share sent of *copies* to random ranks: n (1 - (1 - 1/n) ** copies) of n machines get any."""
         n = self._machines
         return 1.0 if n == 1 else n * (1.0 - (1.0 - 1.0 / n) ** copies) / copies
 
