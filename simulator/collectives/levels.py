@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import groupby
-from typing import cast
+from typing import Any, cast
 
 from simulator.collectives.communicator import MAX_RANKS, Equal, Planned, Request, Unsuitable
 from simulator.collectives.lower import best_chunk_count, lower
@@ -15,25 +15,16 @@ from simulator.collectives.search.rings import FoundRing, find_rings, round_rate
 from simulator.errors import nearest
 from simulator.network.machine import Machine
 from simulator.network.routing import Router
+from simulator.package_data import own_data
 from simulator.plan.flow import FlowData, PairGroup, Region, block, joined_regions
 from simulator.plan.plan import Activity, Flow, Plan, PlanBuilder, in_step
 from simulator.records import dataclass, replace
 from simulator.spelling import mention
 from simulator.workload import Collective
 
+_FORMS: Mapping[str, Mapping[str, Any]] = own_data("simulator.collectives", "forms.json")
 # The collectives inside, between, and inside machines again; "" is none.  Scatter and gather: root's machine only.
-PHASES: dict[Collective, tuple[str, Collective, str]] = {
-    "all-reduce": ("reduce-scatter", "all-reduce", "all-gather"),
-    "reduce-scatter": ("reduce-scatter", "reduce-scatter", ""),
-    "all-gather": ("", "all-gather", "all-gather"),
-    "broadcast": ("scatter", "broadcast", "all-gather"),
-    "reduce": ("reduce-scatter", "reduce", "gather"),
-}
-_BY_LEADERS: dict[Collective, tuple[str, Collective, str]] = {
-    "all-reduce": ("reduce", "all-reduce", "broadcast"),
-    "broadcast": ("", "broadcast", "broadcast"),
-    "reduce": ("reduce", "reduce", ""),
-}
+PHASES, _BY_LEADERS = _FORMS["hierarchical"], _FORMS["by leaders"]
 
 
 class _Levels:

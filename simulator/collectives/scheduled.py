@@ -12,6 +12,7 @@ from simulator.collectives.lower import best_chunk_count, carried_in, estimate_s
 from simulator.collectives.rings import embed_order
 from simulator.collectives.schedules import tree_schedule
 from simulator.network.machine import Machine
+from simulator.package_data import own_data
 from simulator.plan.flow import WHOLE, Carries, FlowData, Twins, block
 from simulator.plan.plan import Flow, PlanBuilder
 from simulator.sums import lists_by_key
@@ -76,13 +77,7 @@ DOUBLE_TREE = _tree("double-tree", "two binary trees with half of the data each;
 
 
 # By collective: the names of its schedules, the default first, then that of whole buffers.
-_PAIRED = {
-    "all-reduce": ("halving-doubling", "recursive doubling"),
-    "reduce-scatter": ("recursive halving",),
-    "all-gather": ("recursive doubling",),
-    "broadcast": ("binomial scatter, recursive doubling",),
-    "reduce": ("recursive halving, binomial gather",),
-}
+_PAIRED = own_data("simulator.collectives", "forms.json")["halving-doubling"]
 
 
 def _write_paired(builder: PlanBuilder, request: Request) -> None:

@@ -11,17 +11,10 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from simulator.errors import FAULTS_SHOWN, Fault, InputError, nearest, one_line
+from simulator.package_data import own_data
 from simulator.topology.parts import CpuPart, GpuPart, LinkPart, NicPart, Part, StoragePart, SwitchPart
 from simulator.topology.yaml_source import YamlSource, read_yaml, uncollected
 
-_WORDS = {
-    **dict.fromkeys(("model_type", "dict_type"), "must be a mapping of keys to values"),
-    "tuple_type": "must be a list",
-    "string_type": "must be text",
-    **dict.fromkeys(("int_type", "int_from_float", "int_parsing"), "must be a whole number"),
-    **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
-    **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
-}
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -109,7 +102,7 @@ def _fault(source: YamlSource, kind: type[BaseModel], item: dict[str, Any]) -> F
     if what in ("union_tag_invalid", "union_tag_not_found"):
         kinds, tag = "cpu, gpu, link, nic, storage, switch", one_line(said.get("tag", "none"), 60)
         return source.fault(path, f"{where}: kind must be one of {kinds}; got {tag}")
-    words = _WORDS.get(what) or item["msg"].replace("Input should be", "must be")
+    words = own_data("simulator.topology", "faults.yaml").get(what) or item["msg"].replace("Input should be", "must be")
     if what in ("too_long", "too_short"):
         words = f"must have {said.get('max_length') or str(said['min_length']) + ' or more'} entries"
     return source.fault(path, f"{where}: {words}; got {got}")

@@ -68,7 +68,8 @@ def compose_cluster(
         begin += group.nodes
     if oversubscription > 1:
         part = part.model_copy(update={"fabric_bandwidth": total / oversubscription})
-    return Topology(
+    return replace(
+        first,
         name=f"{n_nodes} x {first.name}",
         description=f"{n_nodes} nodes: {first.description}",
         aliases=(),
@@ -76,8 +77,6 @@ def compose_cluster(
         wires=tuple(wires),
         transport=_transport([group.node for group in groups]),
         n_nodes=n_nodes,
-        file=first.file,
-        trays=first.trays,
         notes=tuple(dict.fromkeys(note for group in groups for note in group.node.notes)),
         price_per_hour=summed([node.price_per_hour and node.price_per_hour.times(n) for node, n, *_ in groups]),
     )

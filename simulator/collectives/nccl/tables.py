@@ -113,22 +113,13 @@ def _of_design(cpu: Node, rates: _Rates, otherwise: float) -> float:
     return next((rate for names, rate in rates if any(name in architecture for name in names)), otherwise)
 
 
-# search.cc: speeds tried for one channel, fastest first
-SPEEDS_INTRA: tuple[tuple[float, ...], ...] = (
-    (40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3),
-    (60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3),
-    (90, 80, 70, 60, 50, 45, 40, 30, 24, 20, 19, 18),
-)
-SPEEDS_INTER: tuple[tuple[float, ...], ...] = (
-    (48, 30, 28, 24, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3, 2.4, 1.2, 0.24, 0.12),
-    (48, 45, 42, 40, 30, 24, 22, 20, 17.5, 15, 12, 6, 3, 2.4, 1.2, 0.24, 0.12),
-    (96, 86, 80, 48, 45.1, 42, 40, 30, 24, 22, 20, 17.5, 15, 12, 6, 3, 2.4, 1.2, 0.24, 0.12),
-)
+# Algorithms of each collective; speeds tried for one channel (search.cc), by GPU generation, fastest first.
+PLANS: Mapping[str, Any] = own_data("simulator.collectives.nccl", "plans.json")
 
 
 def search_speeds(compute_capability: int, *, inter: bool) -> tuple[float, ...]:
     """Return the speeds in GB/s that the search tries, fastest first, given the communicator's lowest capability."""
-    return (SPEEDS_INTER if inter else SPEEDS_INTRA)[sum(compute_capability >= first for first in (90, 100))]
+    return tuple(PLANS["speeds"]["network" if inter else "inside"][sum(compute_capability >= n for n in (90, 100))])
 
 
 Rows = tuple[Triple, ...]

@@ -16,13 +16,6 @@ from simulator.workload import Collective
 
 _RING_ONLY = ("broadcast", "reduce")
 _GATHERING = ("all-gather", "reduce-scatter")
-_ALLOWED: dict[Collective, tuple[Algorithm, ...]] = {
-    "all-reduce": ("tree", "ring", "nvls", "nvls_tree"),
-    "all-gather": ("ring", "nvls", "pat"),
-    "reduce-scatter": ("ring", "nvls", "pat"),
-    "broadcast": ("ring",),
-    "reduce": ("ring",),
-}
 _SIMPLE_ONLY = ("nvls", "nvls_tree", "pat")
 
 
@@ -166,7 +159,7 @@ class _Pair:
 
     def _enabled(self) -> bool:
         graph, algorithm, protocol = self.graph, self.algorithm, self.protocol
-        if algorithm not in _ALLOWED.get(self.collective, ()) or not has(graph.version, algorithm):
+        if algorithm not in t.PLANS["algorithms"].get(self.collective, ()) or not has(graph.version, algorithm):
             return False
         several = self.nodes > 1
         if protocol != "Simple" and (algorithm in _SIMPLE_ONLY or (several and not graph.flags_beside_data)):
