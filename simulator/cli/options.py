@@ -18,7 +18,7 @@ from simulator.network.machine import Machine
 from simulator.questions.checks import From, field_rules, out_of, refuse_all
 from simulator.questions.where import MONTH_NEEDED, NCCL_TODAY, Month, Neighbour, SlowLink, month_of
 from simulator.spelling import mention, option_of
-from simulator.topology.schema import Price, read_price
+from simulator.topology.schema import read_price
 from simulator.units import parse_quantity
 from simulator.workload.precision import precision_named
 
@@ -32,7 +32,8 @@ _AMOUNT = re.compile(r"(\d{1,15}(?:\.\d{1,12})?(?:[eE]\d{1,2})?)\s*([kKMGBT]?)",
 _TIMES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
 _MOST_AMOUNT = 1e18
 _SYNONYMS = {"adamw": "adam"}
-T = TypeVar("T", bound=str)
+T = TypeVar("T")
+Word = TypeVar("Word", bound=str)
 PLOT_SUFFIXES = (".svg", ".png", ".pdf")
 
 
@@ -78,7 +79,7 @@ def parse_count(name: str, text: str, limits: From | None = None) -> int:
     return value
 
 
-def parse_choice(name: str, text: str, allowed: Sequence[T]) -> T:
+def parse_choice(name: str, text: str, allowed: Sequence[Word]) -> Word:
     """Return the one of *allowed* that *text* of the option *name* names; raises InputError."""
     said = text.strip().lower()
     for choice in allowed:
@@ -217,12 +218,17 @@ def _read(cls: Any, name: str, said: str | bool) -> Any:
     )
 
 
-def quantity_of(name: str, text: str, kind: str, said: str = "", *, positive: bool = False) -> float:
-    """Return the quantity *text* in SI units; raises InputError about the field *name*, of which *said* was written."""
+def _told(name: str, read: Callable[[str], T], text: str, said: str = "") -> T:
+    """Return *read* of *text*; raises its ValueError as InputError about the field *name*, of which *said* is told."""
     try:
-        return parse_quantity(text, kind, positive=positive)
+        return read(text)
     except ValueError as error:
         raise refused(name, str(error), one_line(said or text, 60)) from None
+
+
+def quantity_of(name: str, text: str, kind: str, said: str = "", *, positive: bool = False) -> float:
+    """Return the quantity *text* in SI units; raises InputError about the field *name*, of which *said* was written."""
+    return _told(name, lambda text: parse_quantity(text, kind, positive=positive), text, said)
 
 
 def _amount(name: str, text: str) -> float:
@@ -231,13 +237,6 @@ def _amount(name: str, text: str) -> float:
     if not 1.0 <= number <= _MOST_AMOUNT:
         raise refused(name, "is a number above 0, for example 15T, 300B or 90M", one_line(text, 60))
     return number
-
-
-def _price(text: str) -> Price:
-    try:
-        return read_price(text)
-    except ValueError as error:
-        raise refused("gpu_hour", str(error), one_line(text, 60)) from None
 
 
 def _month(text: str) -> Month:
@@ -307,7 +306,7 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     "evaluate_every": partial(parse_count, "evaluate_every", limits=From(1)),
     "evaluate_samples": lambda text: int(_amount("evaluate_samples", text)),
     "epoch_samples": partial(parse_count, "epoch_samples", limits=From(1)),
-    "gpu_hour": _price,
+    "gpu_hour": partial(_told, "gpu_hour", read_price),
     "input": later("simulator.questions.input_file:parse_input"),
     "libraries": _month,
     "lost": _lost,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
@@ -162,21 +163,11 @@ GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     for title, group in DECLARED["groups"].items()
 }
 """Groups of options by title, each with an example and its options."""
-_WHY = {
-    (_EXCHANGE, _STEP): f"is about a step of a network; add {mention('batch')}, for example {mention('batch', 32)}",
-    (_STEP, _EXCHANGE): f"is about an exchange alone; without {mention('batch')} it is read",
-    (_SINGLE, _EXCHANGE): f"is about an exchange, and {mention('workload')} names a single operation",
-    (_SINGLE, _STEP): f"is about a step of a network, and {mention('workload')} names a single operation",
-    **dict.fromkeys(((_EXCHANGE, _PROGRAM), (_STEP, _PROGRAM), (_SINGLE, _PROGRAM)), "is about a file that names code"),
-    (_PROGRAM, _EXCHANGE): f"is about an exchange, and {mention('workload')} is a program, which says what it does",
-    (_PROGRAM, _STEP): f"is about a step of a network, and {mention('workload')} is a program, "
-    "which says it of each (batch: 32)",
+_MENTION = re.compile(r"\{(\w+) ?(\S*?)\}")
+_UNREAD: Mapping[str, Mapping[str, str]] = {
+    asked: {kind: _MENTION.sub(lambda at: mention(at[1], at[2]), why) for kind, why in reasons.items()}
+    for asked, reasons in DECLARED["unread"].items()
 }
-_NO_NETWORK = (
-    f"is about a step of a network, and {mention('workload')} {{}} is a size; "
-    f"name a network, for example {mention('workload', 'resnet50')} {mention('batch', 32)}"
-)
-_BY_WORD = "; an operator's is part of it (op:mat_mul,m=64,n=64,k=64,precision=bf16)"
 
 
 def written_of(given: Mapping[str, Any], *apart: str) -> tuple[CommandOptions, dict[str, Any]]:
@@ -205,10 +196,10 @@ def check_read(written: CommandOptions) -> None:
     for name in said:
         readers, other, why = OPTIONS[name].read_by, OPTIONS[name].says_too, ""
         if readers and written.kind not in readers:
-            asked = written.kind, readers[0]
-            is_size = asked == (_EXCHANGE, _STEP) and written.what.startswith(("bytes:", "sweep:"))
-            why = _NO_NETWORK.format(one_line(written.what, 60)) if is_size else _WHY[asked]
-            why += _BY_WORD if name == "precision" and written.kind == _SINGLE else ""
+            is_size = written.kind == _EXCHANGE and written.what.startswith(("bytes:", "sweep:"))
+            asked = "size" if is_size and readers[0] == _STEP else written.kind
+            why = _UNREAD[asked][readers[0]].replace("WHAT", one_line(written.what, 60))
+            why += _UNREAD["operator"].get(name, "") if asked == _SINGLE else ""
         elif other in said:
             why = f"{mention(other)} says it already; give one of the two"
         faults += [Fault(f"{_given(name)}: {why}")] if why else []

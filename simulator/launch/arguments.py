@@ -180,24 +180,14 @@ class Files:
         found = self._written.get(normpath(path))
         return found[1].encode() if found else read_user_file(path, most, needed=needed, usual=usual)
 
-    def json(self, path: str, kind: str) -> YamlSource:
-        """Return the document *path*; raises InputError as :func:`read_json` does."""
-        text, name = self._placed(path)
-        return read_json(Path(path), kind) if text is None else parse_json(text, name, kind)
-
-    def yaml(self, path: str, needs: str) -> YamlSource:
-        """Return the document *path*; raises InputError as :func:`read_yaml` does."""
-        text, name = self._placed(path)
-        return read_yaml(Path(path), needs=needs) if text is None else parse_yaml(text, name, needs=needs)
-
-    def _placed(self, path: str) -> tuple[bytes | None, str]:
-        """Return the text that the script writes to *path* in its lines of the script, and the name of what has it."""
+    def document(self, path: str, kind: str, *, json: bool = False) -> YamlSource:
+        """Return the document *path*, a *kind* in messages, at the lines of a script that writes it; or InputError."""
         if normpath(path) not in self._written:
-            return None, path
+            return read_json(Path(path), kind) if json else read_yaml(Path(path), needs=kind)
         line, text = self._written[normpath(path)]
-        if self._script == mention("launch"):
-            return text.encode(), path
-        return ("\n" * (line - 1) + text).encode(), self._script
+        is_own = self._script == mention("launch")
+        raw, name = (text, path) if is_own else ("\n" * (line - 1) + text, self._script)
+        return parse_json(raw.encode(), name, kind) if json else parse_yaml(raw.encode(), name, needs=kind)
 
 
 _SUMS: Mapping[type, Callable[[int, int], int]]

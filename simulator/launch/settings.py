@@ -104,7 +104,7 @@ class _DeepSpeedFile:
 
 def read_deepspeed(path: str, files: Files) -> DeepSpeed:
     """Return the settings of *path* among *files*; raises InputError if it cannot be read or a value is invalid."""
-    source = files.json(path, "DeepSpeed configuration")
+    source = files.document(path, "DeepSpeed configuration", json=True)
     settings, found = _DeepSpeedFile(source), DeepSpeed(is_there=True)
     zero = settings.section("zero_optimization")
     found.zero = settings.number("zero_optimization.stage", 0, 3)
@@ -276,7 +276,7 @@ def take_recipe(args: Arguments, launcher: Arguments) -> tuple[int, Fault] | Non
     source = None
     if path and args.files.has(path):
         with args.recording():
-            source = args.files.yaml(path, "a configuration")
+            source = args.files.document(path, "a configuration")
             if not isinstance(source.data, dict):
                 raise InputError(source.fault((), "a configuration is a mapping: micro_batch_size: 2"))
     settings = _Settings(source if source and isinstance(source.data, dict) else None, said)

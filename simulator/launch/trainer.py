@@ -164,7 +164,7 @@ def _take_fsdp_file(args: Arguments, launcher: Arguments) -> None:
         args.fault("fsdp-config", "is read from a file; write these settings to one")
         return
     with args.recording():
-        source = args.files.json(path, "file of FSDP's settings")
+        source = args.files.document(path, "file of FSDP's settings", json=True)
         for key in source.data:
             _take_key(launcher, source, (key,), f"fsdp_{key.removeprefix('fsdp_')}")
 
@@ -175,7 +175,7 @@ def add_config(launcher: Arguments) -> None:
     if path is None:
         return
     with launcher.recording():
-        source = launcher.files.yaml(path, "a configuration of Accelerate")
+        source = launcher.files.document(path, "a configuration of Accelerate")
         if not isinstance(source.data, dict):
             raise InputError(source.fault((), "a configuration of Accelerate is a mapping: num_processes: 8"))
         flag = _ACCELERATE["types"].get(str(source.data.get("distributed_type")).upper(), "")
