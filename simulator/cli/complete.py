@@ -1,8 +1,4 @@
-"""Completion in bash, zsh and fish: the possible words, and the scripts that ask for them.
-
-A shell runs ``simulate`` with ``_SIMULATE_COMPLETE`` and the words so far in its environment.  Typer finds the option
-to complete, and the functions here return its values.  Their data are imported only when needed.
-"""
+"""Completion in bash, zsh and fish: the possible words, whose data are imported when needed, and the scripts."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The outputs of commands: results go to standard output, everything else to standard error.
-
-Or a command runs within this process, and its answer is kept (:func:`captured`).  Which command answers follows from
-the options (:func:`ask`).
-"""
+"""The outputs of commands: printed, written and drawn (:class:`Asked`), or kept within a process (:func:`captured`)."""
 
 from __future__ import annotations
 

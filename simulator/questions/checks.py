@@ -1,8 +1,4 @@
-"""What questions refuse when they are made: values that a field cannot have, and fields that nothing would read.
-
-Whoever makes a question, a command, Python or a row of a table, is refused in the same words; each door spells the
-fields as its users do (:mod:`simulator.spelling`).
-"""
+"""What questions refuse when they are made: values that a field cannot have, and fields that nothing would read."""
 
 from __future__ import annotations
 
