@@ -7,6 +7,7 @@ from math import ceil
 from simulator.devices.gpu import Gpu
 from simulator.devices.optimizer import state_tensors
 from simulator.devices.predict import Device
+from simulator.package_data import own_data
 from simulator.questions.options import StepOptions, of_tensors
 from simulator.questions.where import TODAY, Software
 from simulator.records import dataclass, field, fields, replace
@@ -46,16 +47,8 @@ class MemoryNeed:
     @property
     def by_use(self) -> dict[str, float]:
         """Bytes of each use, in words, that needs any."""
-        found = {
-            "parameters": self.parameters_bytes,
-            "gradients": self.gradients_bytes,
-            "optimiser": self.optimizer_bytes,
-            "activations": self.activations_bytes,
-            "working": self.working_bytes + self.workspace_bytes,
-            "fragmentation": self.cached_bytes,
-            "communication": self.communication_bytes,
-            "driver": self.context_bytes,
-        }
+        uses = own_data("simulator.step", "uses.yaml").items()
+        found = {word: sum(getattr(self, f"{of}_bytes") for of in names) for word, names in uses}
         return {word: n_bytes for word, n_bytes in found.items() if n_bytes}
 
     @property

@@ -27,10 +27,8 @@ from simulator.topology.yaml_source import YamlSource
 _DEFAULTS: Mapping[str, Part] = {
     "gpu": GpuPart.model_construct(kind="gpu"),
     "cpu": CpuPart.model_construct(kind="cpu"),
-    "pcie-switch": SwitchPart.model_construct(kind="switch", of="pcie"),
-    "nvlink-switch": SwitchPart.model_construct(kind="switch", of="nvlink"),
-    "network-switch": SwitchPart.model_construct(kind="switch", of="network"),
     "storage": StoragePart.model_construct(kind="storage"),
+    **{f"{of}-switch": SwitchPart.model_construct(kind="switch", of=of) for of in ("pcie", "nvlink", "network")},
 }
 _Path = tuple[str | int, ...]  # in a file
 _Near = tuple[str, Collection[str]] | None
