@@ -14,19 +14,8 @@ from simulator.places import Place
 from simulator.questions.calibration import Calibration
 from simulator.questions.options import StepOptions
 from simulator.records import dataclass, field, replace
+from simulator.results import ran
 from simulator.results.confidence import generation_of, main_format
-from simulator.results.ran import (
-    KindTime,
-    LaunchRun,
-    LayerTime,
-    critical_seconds,
-    issues_of_passes,
-    issues_run,
-    kernel_parts,
-    kinds_of,
-    layers_of,
-    lengths_of,
-)
 from simulator.step.memory import MemoryNeed
 from simulator.step.precision import precision_of, product_precision
 from simulator.sums import sums_by_key
@@ -72,7 +61,7 @@ class StepResult:
     trained_count: int
     simulation_events: int
     timeline: Timeline
-    launched: Sequence[LaunchRun] = field(repr=False, compare=False)
+    launched: Sequence[ran.LaunchRun] = field(repr=False, compare=False)
     network: Network = field(repr=False, compare=False)  # the network that one rank computes
     on_host: bool  # whether the device is a CPU, which computes where it launches
     micro_batches: int = 1
@@ -96,26 +85,26 @@ class StepResult:
         return self.torch_flop / possible if possible > 0 else 0.0
 
     @cached_property
-    def kinds(self) -> tuple[KindTime, ...]:
+    def kinds(self) -> tuple[ran.KindTime, ...]:
         """The kernels of all programs by class, the longest first."""
-        found = kinds_of(self.launched)
+        found = ran.kinds_of(self.launched)
         return found if self.programs == 1 else tuple(kind.times(self.programs) for kind in found)
 
     @cached_property
-    def layers(self) -> tuple[LayerTime, ...]:
+    def layers(self) -> tuple[ran.LayerTime, ...]:
         """The layers of all programs, the longest first."""
-        found = layers_of(self.launched)
+        found = ran.layers_of(self.launched)
         return tuple(replace(layer, time_s=self.programs * layer.time_s) for layer in found)
 
     @cached_property
     def kernel_parts(self) -> tuple[BandPart, ...]:
         """The kernels by error class, in seconds."""
-        return kernel_parts(self.launched, main_format(self.flop_by_format) or "fp32")
+        return ran.kernel_parts(self.launched, main_format(self.flop_by_format) or "fp32")
 
     @cached_property
     def limits_s(self) -> dict[str, float]:
         """Seconds of the critical path by limiter, the most first (:mod:`simulator.results.ran`)."""
-        return critical_seconds(self.timeline, self.prefix)
+        return ran.critical_seconds(self.timeline, self.prefix)
 
     @property
     def bound(self) -> str:
@@ -133,9 +122,10 @@ def make_step_result(
     micro_batches: int,
 ) -> StepResult:
     """Return the result of *timeline* for the device *place* with streams *prefix*, over all *micro_batches*."""
-    ran = issues_run(timeline, place, prefix)
-    chunks = [] if ran else timeline.ran(ChunkRun)
+    runs = ran.issues_run(timeline, place, prefix)
+    chunks = [] if runs else timeline.ran(ChunkRun)
     passes = [(task.about, span.length_s) for task, span in chunks if task.stream == f"{prefix}compute"]
+    by_pass = sum(run.share * each.host_s for run, _ in passes for each in run.issues if each.part == run.part)
     return StepResult(
         machine=timeline.machine.name,
         device=place.name,
@@ -150,9 +140,9 @@ def make_step_result(
         calibrated=place.device.calibration != Calibration(),
         host_measured=bool(place.device.calibration.host),
         step_time_s=timeline.end_s,
-        parts_s=lengths_of(ran) if ran else sums_by_key((run.part, seconds) for run, seconds in passes),
-        busy_s=sum(each.times * each.busy_s for each in ran) if ran else sum(s for _, s in passes),
-        host_s=_host(ran, passes, timeline, place, prefix),
+        parts_s=ran.lengths_of(runs) if runs else sums_by_key((run.part, seconds) for run, seconds in passes),
+        busy_s=sum(each.times * each.busy_s for each in runs) if runs else sum(s for _, s in passes),
+        host_s=_host(runs, timeline, place, prefix) if runs else by_pass,
         torch_flop=torch_flop_of(network, options) * micro_batches,
         peak_flops_per_s=peak_of(network, options, place),
         flop_by_format=flop_by_format_of(network, options, place),
@@ -162,7 +152,7 @@ def make_step_result(
         trained_count=network.trained_count,
         simulation_events=timeline.simulation_events,
         timeline=timeline,
-        launched=ran or issues_of_passes(passes),
+        launched=runs or ran.issues_of_passes(passes),
         network=network,
         on_host=place.name == place.host,
         micro_batches=micro_batches,
@@ -213,13 +203,9 @@ def _rate(device: Device, precision: Precision) -> float:
     return device.peak(precision)
 
 
-def _host(
-    ran: Sequence[LaunchRun], passes: Sequence[tuple[ChunkRun, float]], timeline: Timeline, place: Place, prefix: str
-) -> float:
+def _host(runs: Sequence[ran.LaunchRun], timeline: Timeline, place: Place, prefix: str) -> float:
     """Return the seconds of the host's launches: of a graph, those of one call; on a CPU, all but the kernels."""
-    if not ran:
-        return sum(run.share * each.host_s for run, _ in passes for each in run.issues if each.part == run.part)
     if place.name == place.host:
-        return sum(each.times * each.issue.host_s for each in ran)
+        return sum(each.times * each.issue.host_s for each in runs)
     own = (f"{prefix}host", "host")  # its own host stream, or the only one of one process
     return sum(span.length_s for task, span in timeline.ran() if task.stream in own)
