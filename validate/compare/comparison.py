@@ -305,10 +305,9 @@ _MEMORY_TOLERANCE = 0.12  # covers memory reserved by the driver, and GB against
 
 
 def part_by_facts(name: str, environment: Mapping[str, Any]) -> str:
-    """Return the GPU part that the device *name* must be; empty if no part or more than one fits.
+    """Return the GPU part that the device *name* must be, by its model, multiprocessors and memory; empty if unclear.
 
-    A part fits if its model is a word of the name, and its number of streaming multiprocessors and memory size are
-    those that the device reports: an H100 with 132 multiprocessors is the SXM5, one with 114 the PCIe card.
+    An H100 with 132 multiprocessors is the SXM5, one with 114 the PCIe card.
     """
     if (known := driver_part(Card(name))) is not None:
         return known

@@ -317,8 +317,7 @@ def steps_on_device(
 ) -> list[tuple[float, float]]:
     """Return the start and end of each step, in seconds, from the host's *marks* and the kernels launched within them.
 
-    A step ends with its last kernel or its mark, whichever is later; the next step starts then, or with its own mark if
-    that is later.  The first step waits for kernels launched before it.  torch-tb-profiler 0.4.3 counts steps this way
+    A step ends with its last kernel or its mark, whichever is later, as torch-tb-profiler 0.4.3 has it
     (``profiler/event_parser.py``, ``update_device_steps``).  Without launches the marks are returned unchanged.
     """
     if not marks or not any(correlation in launched_s for correlation in kernels.launch):

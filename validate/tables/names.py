@@ -22,11 +22,9 @@ MAKERS = ("nvidia", "amd")  # vendors for whose GPUs there are operator models
 
 
 class MachineNames:
-    """Topologies by the machine names in tables.
+    """Topologies by the machine names in tables: the user's *named*, *topology* for all, built in, or a single GPU's part.
 
-    In this order: an entry of *named* (a table's name with a path or built-in name); *topology*, which stands for every
-    machine; a built-in topology of that name or alias; a single GPU, where the name is that of a part.
-    ``named`` are the user's names.  Raises InputError where a file named by the user is faulty.
+    Raises InputError where a file named by the user is faulty.
     """
 
     def __init__(self, topology: str | None = None, named: Mapping[str, str] | None = None) -> None:
@@ -147,11 +145,9 @@ _Named = tuple[str, str]  # the machine, a topology or a part with its sockets, 
 
 
 class DeviceNames:
-    """Parts by the device names in tables.
+    """Parts by the device names in tables: *named* as ``--device`` has them (docs/scoring.md), of *topology*, built in.
 
-    Of *named*, ``NAME=PART`` assigns a part to a name of the tables, and ``PART`` alone to every row; ``2 x PART`` is a
-    CPU with two sockets.  The parts of *topology*, by name or ``aliases``, take precedence over built-in ones.  Raises
-    InputError where a part is not known, with the nearest one.
+    Raises InputError where a part is not known, with the nearest one.
     """
 
     def __init__(self, named: Iterable[str] = (), topology: str | None = None) -> None:
