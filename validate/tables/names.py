@@ -22,7 +22,7 @@ MAKERS = ("nvidia", "amd")  # vendors for whose GPUs there are operator models
 
 
 class MachineNames:
-    """Topologies by the machine names in tables: the user's *named*, *topology* for all, built in, or a single GPU's part.
+    """Topologies by the machine names in tables: the user's *named*, *topology* for all, built in, or of a single GPU.
 
     Raises InputError where a file named by the user is faulty.
     """
