@@ -7,6 +7,7 @@ from simulator.console import PLAIN, Style
 from simulator.errors import Fault, InputError, counted
 from simulator.records import dataclass
 from simulator.results.columns import duration_column, percent
+from simulator.sums import sums_by_key
 from simulator.units import format_duration
 from validate.importing.kineto import CLASSES, Trace, span_at
 
@@ -142,9 +143,7 @@ def _differences(
             names = predicted.names[other.name[their]], measured.names[ours.name[same[0]]]
             found.append(Difference(kind, *names, mine_s, other.time_s[their]))
         return found
-    by_name: dict[int, float] = {}
-    for i in mine:
-        by_name[ours.name[i]] = by_name.get(ours.name[i], 0.0) + ours.time_s[i]
+    by_name = sums_by_key((ours.name[i], ours.time_s[i]) for i in mine)
     most = measured.names[max(by_name, key=lambda name: by_name[name])] if by_name else ""
     each_step = len(mine) / steps
     name = f"{each_step:.4g} kernel{'s' * (each_step != 1)}, {len(theirs)} predicted"

@@ -22,6 +22,7 @@ from typing import IO, Any
 from simulator.errors import Fault, InputError, one_line
 from simulator.package_data import own_data, own_patterns
 from simulator.records import dataclass
+from simulator.sums import sums_by_key
 from simulator.user_files import open_user_file
 from simulator.workload.operators import CLASSES as KERNELS
 
@@ -239,9 +240,7 @@ class _Reader:
         if on_host:
             kernels = _by_themselves(kept)
         else:
-            busy: dict[int, float] = {}
-            for group, time_s in zip(kept.group, kept.time_s, strict=True):
-                busy[group] = busy.get(group, 0.0) + time_s
+            busy = sums_by_key(zip(kept.group, kept.time_s, strict=True))
             busiest, devices = max(busy, key=lambda group: busy[group]), len(busy)
             mine = [i for i in range(len(kept)) if kept.group[i] == busiest]
             kernels = kept.chosen(sorted(mine, key=lambda i: kept.start_s[i]))

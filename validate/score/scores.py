@@ -110,7 +110,8 @@ class Scores:
         of_all = list(every)
         counted = [self._kept[""][labels] for labels in of_all if labels in self._kept[""]]
         errors, baseline = (
-            summarise(_known(sides)) for sides in ((each[1] for each in counted), (each[2] for each in counted))
+            summarise(_known(each[1] for each in counted)),
+            summarise(_known(each[2] for each in counted)),
         )
         return ScoreGroup(by, sum(self._rows[labels] for labels in of_all), errors, baseline)
 
