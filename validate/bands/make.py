@@ -26,9 +26,9 @@ from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.step import StepQuestion
 from simulator.records import asdict, dataclass, replace
 from simulator.results.step_confidence import step_composition
-from simulator.sums import sums_by_key
+from simulator.sums import lists_by_key, sums_by_key
 from validate.kinds.kind import MeasuredRow
-from validate.tables.statistics import gathered, percentile, weighted_quantile
+from validate.tables.statistics import percentile, weighted_quantile
 
 _MOST = 100  # rows of a class per place and source: more add time, but no information on the class
 
@@ -161,10 +161,10 @@ class RowMixture:
     def widening(self, by: Callable[[BandRow], Hashable]) -> float | None:
         """Return the factor, 0.5 to 4, with which bands without a group hold 80 % of its rows; None for one."""
         weights = weights_of(Counter(map(unit_of, self._rows)))
-        groups = gathered((by(row), row) for row in self._rows)
+        groups = lists_by_key((by(row), row) for row in self._rows)
         if len(groups) < LEAST_PLACES:
             return None
-        keys = gathered((by(row), key) for _, key, row in self._pooled)
+        keys = lists_by_key((by(row), key) for _, key, row in self._pooled)
         whole = Counter(key for _, key, _ in self._pooled)
         found = []
         for group, rows in groups.items():
@@ -174,7 +174,7 @@ class RowMixture:
 
     def _shares(self, counts: Counter[_Key]) -> dict[_Key, float]:
         """Return the weight of one row of each class and unit, normalised to 1 over all *counts* rows."""
-        found = gathered((level, (unit, n)) for (level, unit), n in sorted(counts.items()) if n > 0)
+        found = lists_by_key((level, (unit, n)) for (level, unit), n in sorted(counts.items()) if n > 0)
         left, shares = 1.0, dict[_Key, float]()
         for level, units in found.items():
             weights = weights_of(dict(units))
@@ -213,7 +213,7 @@ def make_evidence(
     *calibrated* holds errors of operators after calibrating their devices, by question; *session* simulates some steps
     of each class, for the width that kernels explain.  *wanted*: only the first class of each of these chains.
     """
-    by_class = gathered((name, row) for row in rows for name in row.chain)
+    by_class = lists_by_key((name, row) for row in rows for name in row.chain)
     there = {name for name, mine in by_class.items() if _is_enough(mine)}
     if wanted is not None:
         there &= {next((name for name in chain if name in there), "") for chain in wanted}
@@ -263,7 +263,7 @@ def _spread_of(name: str, family: Family, calibrated: Mapping[Question, Calibrat
 
 def _shared(rows: Sequence[BandRow], whole: Quantiles) -> float:
     """Return the share of the variance that lies between places; outliers are clipped to the band's ends."""
-    by_place = gathered((row.place, min(whole.high, max(whole.low, row.error))) for row in rows)
+    by_place = lists_by_key((row.place, min(whole.high, max(whole.low, row.error))) for row in rows)
     means = {place: math.fsum(values) / len(values) for place, values in by_place.items()}
     weights = {place: math.sqrt(len(values)) for place, values in by_place.items()}
     total = math.fsum(weights.values())
@@ -280,7 +280,7 @@ def _shared(rows: Sequence[BandRow], whole: Quantiles) -> float:
 def _differing(rows: Sequence[BandRow], by: Callable[[BandRow], Hashable]) -> float | None:
     """Return the half-width that holds 80 % of deviations from the median of a row's group *by*; None for too few."""
     found = []
-    for errors in gathered((by(row), row.error) for row in rows if row.alike is not None).values():
+    for errors in lists_by_key((by(row), row.error) for row in rows if row.alike is not None).values():
         if len(errors) > 1:
             middle = median(errors)
             lost = math.sqrt(len(errors) / (len(errors) - 1))  # corrects for the median being fitted to the same rows
@@ -325,7 +325,7 @@ def _with_parts(found: Evidence, by_class: Mapping[str, Sequence[BandRow]], sess
 
 def _seen_in(rows: Iterable[BandRow]) -> MeasuredCoverage:
     def grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
-        return {name: tuple(sorted({*found})) for name, found in sorted(gathered(pairs).items())}
+        return {name: tuple(sorted({*found})) for name, found in sorted(lists_by_key(pairs).items())}
 
     def most_ranks(every: Sequence[AnswerFacts]) -> dict[str, int]:
         return {scale: max(f.ranks for f in every if f.scale == scale) for scale in sorted({f.scale for f in every})}

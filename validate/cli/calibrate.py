@@ -10,6 +10,7 @@ from pathlib import Path
 from simulator.console import choose_style
 from simulator.errors import Fault, InputError, one_line
 from simulator.records import replace
+from simulator.sums import lists_by_key
 from simulator.topology.catalogue import load_part
 from simulator.user_files import read_user_file
 from validate.cli.command import Given, give
@@ -25,7 +26,7 @@ from validate.kinds import OPERATORS
 from validate.kinds.kind import MeasuredRow
 from validate.tables.cells import MAX_BYTES, NotScored
 from validate.tables.names import DeviceNames, RowNames, part_called
-from validate.tables.statistics import by_frequency, gathered, line_ranges, skipped_table, summarise
+from validate.tables.statistics import by_frequency, line_ranges, skipped_table, summarise
 from validate.tables.table import STDIN, read_bytes, read_table, same_file, shown_as
 
 
@@ -146,7 +147,7 @@ def _rows(
     mine, unknown = by_part.pop(part, []), by_part.pop("", [])
     rows = countable(mine, names.session, grades)
     lines = sorted((row.line, row.skipped) for row in (*mine, *unknown) if row.skipped)
-    skipped = by_frequency(gathered((reason, line) for line, reason in lines))
+    skipped = by_frequency(lists_by_key((reason, line) for line, reason in lines))
     if rows:
         return rows, skipped
     first = list(skipped.items())[:_REASONS]

@@ -10,13 +10,14 @@ from simulator.errors import TopocastError
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, replace
 from simulator.results.single import Account
+from simulator.sums import lists_by_key
 from simulator.units import format_duration, format_size
 from validate.compare.folder import COLUMNS
 from validate.kinds import KINDS
 from validate.kinds.kind import MeasuredRow
 from validate.machine.measure.timing import FEWEST, median_interval
 from validate.tables.cells import figure
-from validate.tables.statistics import gathered, percentile, summarise
+from validate.tables.statistics import percentile, summarise
 
 _PLACES = frozenset(("device", "machine", "dataset", "fit"))  # the same for all rows of a folder
 _FIRST = ("ops.csv", "training.csv", "collectives.csv")  # of most interest, shown first
@@ -87,7 +88,7 @@ def classes_of(rows: Sequence[MeasuredRow]) -> list[ClassErrors]:
             if not all(1 < count <= min(_MOST_LABELS, max(2, len(mine) // 2)) for count in counts):
                 continue
             named = [row for row in mine if all(axis in row.labels for axis in axes)]
-            groups = gathered((tuple(row.labels[axis] for axis in axes), row) for row in named)
+            groups = lists_by_key((tuple(row.labels[axis] for axis in axes), row) for row in named)
             found += [
                 class_errors(groups[labels], table, dict(zip(axes, labels, strict=True))) for labels in sorted(groups)
             ]
@@ -107,7 +108,7 @@ def find_outliers(rows: Sequence[MeasuredRow]) -> list[MeasuredRow]:
     row's measured interval.  Classes (:func:`row_class`) with fewer than five rows are skipped.
     """
     found = []
-    for members in gathered((row_class(row), row) for row in rows if row.counts).values():
+    for members in lists_by_key((row_class(row), row) for row in rows if row.counts).values():
         if len(members) < _FEWEST:
             continue
         middle = percentile(sorted(row.log_ratio for row in members), 0.5)

@@ -18,13 +18,14 @@ from simulator.questions.calibration import MOST_MEASURED, Calibration, Neighbou
 from simulator.questions.single import OperatorQuestion
 from simulator.records import dataclass, field, replace
 from simulator.results import taken
+from simulator.sums import lists_by_key
 from validate.constants.families import Prior, calibrating_rows, countable, device_rows
 from validate.constants.fit import LeastSquares, least_errors
 from validate.kinds.kind import MeasuredRow, RowQuestion
 from validate.kinds.timing import between_events_s
 from validate.tables.cells import NotScored
 from validate.tables.names import RowNames
-from validate.tables.statistics import gathered, line_ranges, sampled_digests, summarise
+from validate.tables.statistics import line_ranges, sampled_digests, summarise
 from validate.tables.table import Table
 
 # Prior standard deviation of each factor's logarithm, from errors of the shared constants on devices left out.
@@ -134,7 +135,7 @@ def _lost(session: Session, rows: Sequence[MeasuredRow], unseen: Sequence[float]
     for row, error in zip(rows, unseen, strict=True):
         seconds = row.asks.time_s(session), row.time_s * math.exp(error), row.time_s
         judged += [(name, (row.op, seconds)) for name in kernel_classes(row.asks.question)]
-    return frozenset(name for name, mine in gathered(judged).items() if not _gains(mine))
+    return frozenset(name for name, mine in lists_by_key(judged).items() if not _gains(mine))
 
 
 def _gains(rows: Sequence[tuple[str, _Seconds]]) -> bool:
@@ -145,7 +146,7 @@ def _gains(rows: Sequence[tuple[str, _Seconds]]) -> bool:
     proof = _PROOF if len(gains) >= _MANY else 2.0 * _PROOF
     if fmean(gains) <= proof * stdev(gains) / math.sqrt(len(gains)) + _NO_GAIN:
         return False
-    for mine in gathered(rows).values():
+    for mine in lists_by_key(rows).values():
         # the average of mean and median reflects both the typical row and the outliers
         errors = ([abs(each[by] / each[2] - 1.0) for each in mine] for by in (0, 1))
         plain, unseen = ((fmean(each) + median(each)) / 2.0 for each in errors)
@@ -327,4 +328,4 @@ def _sums(points: Sequence[_Point], errors: Sequence[float]) -> Iterator[list[_S
     words = (tuple(value for value in point.shape if isinstance(value, str)) for point in points)
     pairs = zip(points, errors, strict=True)
     seconds = ((point.predicted_s, point.measured_s * (1.0 + error), point.measured_s) for point, error in pairs)
-    yield from (each for each in gathered(zip(words, seconds, strict=True)).values() if len(each) >= _FEWEST_SHAPES)
+    yield from (each for each in lists_by_key(zip(words, seconds, strict=True)).values() if len(each) >= _FEWEST_SHAPES)

@@ -20,6 +20,7 @@ from simulator.questions.options import StepOptions
 from simulator.questions.single import OperatorQuestion
 from simulator.questions.where import Where
 from simulator.records import dataclass, field, replace
+from simulator.sums import lists_by_key
 from simulator.workload.described import network_document
 from simulator.workload.find import find_network
 from simulator.workload.kernels import Kernel, Rowwise, Streaming
@@ -30,7 +31,6 @@ from validate.kinds.operators import read_operator
 from validate.machine.measure.built.description import Description, description_of, operator_parts
 from validate.tables.cells import NotScored
 from validate.tables.names import RowNames
-from validate.tables.statistics import gathered
 
 _COMMON = 0.3  # chosen: the share of the variance that kernels of a variety have in common
 
@@ -49,7 +49,7 @@ class MeasurableOperator:
 
 def chosen(candidates: Sequence[MeasurableOperator], count: int) -> list[MeasurableOperator]:
     """Return the *count* *candidates* that narrow most, in order; raises MissingDependency without NumPy."""
-    fields = [_Field(mine) for _, mine in sorted(gathered((each.variety, each) for each in candidates).items())]
+    fields = [_Field(mine) for _, mine in sorted(lists_by_key((each.variety, each) for each in candidates).items())]
     found: list[MeasurableOperator] = []
     while len(found) < count and any(field.gain > 0.0 for field in fields):
         found.append(max(fields, key=attrgetter("gain")).take())

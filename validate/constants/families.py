@@ -14,6 +14,7 @@ from simulator.errors import one_line
 from simulator.package_data import own_data
 from simulator.questions.single import OperatorQuestion
 from simulator.records import dataclass, field
+from simulator.sums import lists_by_key
 from simulator.topology.parts import GpuPart
 from simulator.workload.operators import Attention
 from validate.kinds import KINDS, OPERATORS
@@ -21,7 +22,6 @@ from validate.kinds.kind import MeasuredRow, every_row, read_measurements
 from validate.kinds.timing import replays
 from validate.tables.cells import NotScored
 from validate.tables.names import RowNames
-from validate.tables.statistics import gathered
 from validate.tables.table import Table
 
 
@@ -229,6 +229,6 @@ def countable(rows: Sequence[MeasuredRow], session: Session, trust: Collection[s
 
 def calibrating_rows(rows: Sequence[MeasuredRow], chosen: Collection[str]) -> list[MeasuredRow]:
     """Return the fastest of *rows* for each digest *chosen*, in order; none of equal questions that are far apart."""
-    alike = gathered((row.digest, row) for row in rows if row.digest in chosen)
+    alike = lists_by_key((row.digest, row) for row in rows if row.digest in chosen)
     best = [min(alike[key], key=lambda row: row.time_s) for key in sorted(alike)]
     return [row for row in best if max(each.time_s for each in alike[row.digest]) <= _APART * row.time_s]

@@ -19,11 +19,12 @@ from simulator.console.files import OutputFile
 from simulator.constants import Constants, constants_file, constants_path
 from simulator.errors import InputError, MissingDependency
 from simulator.records import dataclass, replace
+from simulator.sums import lists_by_key
 from simulator.topology.parts import CpuPart
 from validate.constants.families import Family, FitStage, Prior, Term, in_use
 from validate.kinds.kind import MeasuredRow
 from validate.tables.cells import NotScored
-from validate.tables.statistics import HELD_OUT, gathered, is_sampled, percentile
+from validate.tables.statistics import HELD_OUT, is_sampled, percentile
 
 # Prior scatter of the rows of a kind (standard deviation of the logarithm), its weight in rows, and the least scatter.
 _SCATTER, _OPINION_ROWS, _LEAST_SCATTER = 0.15, 3.0, 0.02
@@ -317,7 +318,7 @@ def _chosen(
     )
     times = zip(asked, before, after, strict=True)
     moved_rows = [row for row, old_s, new_s in times if old_s and new_s and old_s != new_s]
-    groups = gathered((tuple(row.cells.get(column, "") for column in stage.alike), row) for row in moved_rows)
+    groups = lists_by_key((tuple(row.cells.get(column, "") for column in stage.alike), row) for row in moved_rows)
     most = max(1, round(share * stage.most))
     return [of[int(i * max(1.0, len(of) / most))] for of in groups.values() for i in range(min(most, len(of)))]
 

@@ -20,11 +20,12 @@ from typing import Any
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.package_data import own_data
 from simulator.records import dataclass
+from simulator.sums import lists_by_key
 from simulator.topology.catalogue import load_part
 from simulator.topology.parts import GpuPart
 from simulator.user_files import open_user_file, read_user_file
 from validate.tables.cells import MAX_BYTES, csv_bytes, figure
-from validate.tables.statistics import gathered, is_sampled
+from validate.tables.statistics import is_sampled
 from validate.tables.table import read_table
 
 _FACTS: Mapping[str, Any] = own_data("validate.importing", "formats.yaml")
@@ -77,7 +78,7 @@ def _row(found: Graded, **cells: object) -> Row:
 def _graded(times: Mapping[str, Times]) -> dict[str, dict[Shape, Graded]]:
     """Return times by framework and shape: A where frameworks agree, B where they differ by over 1.5, C below 2 us."""
     medians = {framework: {shape: median(found) for shape, found in of.items()} for framework, of in times.items()}
-    by_shape = gathered(pair for of in medians.values() for pair in of.items())
+    by_shape = lists_by_key(pair for of in medians.values() for pair in of.items())
 
     def graded(shape: Shape, time_s: float) -> Graded:
         apart = max(by_shape[shape]) / min(by_shape[shape])
@@ -124,7 +125,7 @@ def product_rows(
     """Return the rows of *device* and their tables, of each framework the newest with the grid, else the newest."""
     counted = Counter(frozenset(times) for times, _, _ in products.values())
     grid = max(counted, key=lambda shapes: (counted[shapes], len(shapes)), default=frozenset())
-    mine = gathered((table.framework, table) for table in products if table.device == device)
+    mine = lists_by_key((table.framework, table) for table in products if table.device == device)
     tables = [next((t for t in of if grid <= products[t][0].keys()), of[0]) for of in mine.values()]
     kept: dict[str, Times] = {}
     for table, (times, _, skipped) in products.items():

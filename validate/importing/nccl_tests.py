@@ -10,10 +10,10 @@ from typing import Any, cast
 from simulator.errors import Fault, InputError, counted, nearest, one_line
 from simulator.questions.collective import Dtype, Reduction
 from simulator.records import dataclass, replace
+from simulator.sums import lists_by_key
 from simulator.workload import COLLECTIVES, Collective, bus_factor
 from validate.importing import nccl_table as printed
 from validate.importing.nccl_table import settings_in, shown_in
-from validate.tables.statistics import gathered
 
 _PROGRAMS: Mapping[str, Collective] = printed.LOGS["programs"]
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
@@ -157,7 +157,7 @@ def _unread_words(unread: Sequence[printed.UnreadRow]) -> str:
 
 def _points(rows: Sequence[printed.Row]) -> tuple[printed.Row, ...]:
     """Return the sizes above zero in order; of a size measured several times, the median."""
-    by_size = gathered((row.size_bytes, row) for row in rows if row.size_bytes)
+    by_size = lists_by_key((row.size_bytes, row) for row in rows if row.size_bytes)
     found = []
     for size, mine in sorted(by_size.items()):
         sides = [row.out_s for row in mine], [row.in_s for row in mine]
@@ -182,7 +182,7 @@ def _devices(ranks: Mapping[int, printed.Rank], settings: Mapping[str, str], sho
     groups = len({rank.group for rank in ranks.values()})
     if groups > 1:
         raise InputError(Fault(f"ran in {groups} groups at once (NCCL_TESTS_SPLIT); one group is compared", shown))
-    by_host = gathered((ranks[number].host, ranks[number].device) for number in sorted(ranks))
+    by_host = lists_by_key((ranks[number].host, ranks[number].device) for number in sorted(ranks))
     visible = next((settings[name] for name in _VISIBLE if name in settings), "")
     seen = [int(word) for word in visible.split(",")] if re.fullmatch(r"\d{1,4}(,\d{1,4})*", visible, re.ASCII) else []
     found = [tuple(seen[d] if d < len(seen) else d for d in devices) for devices in by_host.values()]

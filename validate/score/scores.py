@@ -11,10 +11,11 @@ from typing import Any
 from simulator.errors import Fault, InputError
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.records import dataclass, replace
+from simulator.sums import lists_by_key
 from validate.kinds.kind import MeasuredRow
 from validate.score.scoring import MOST_DIFFERENT, OTHER_REASON
 from validate.tables.cells import figure
-from validate.tables.statistics import Errors, gathered, percentile, relative_error, summarise
+from validate.tables.statistics import Errors, percentile, relative_error, summarise
 
 _Labels = tuple[str | None, ...]
 _Kept = tuple["array[int]", "array[float]", "array[float]"]  # lines, errors and the baseline's (NaN where none)
@@ -96,7 +97,7 @@ class Scores:
         """Return the groups of rows with equal labels along *axes*, sorted; rows that lack one are in no group."""
         places = [self.names.index(axis) for axis in axes]
         along = ((tuple([text for at in places if (text := labels[at]) is not None]), labels) for labels in self._rows)
-        found = gathered(pair for pair in along if len(pair[0]) == len(axes))
+        found = lists_by_key(pair for pair in along if len(pair[0]) == len(axes))
         return [self._group(dict(zip(axes, each, strict=True)), found[each]) for each in sorted(found, key=_order)]
 
     def without(self, axes: Sequence[str]) -> tuple[list[str], ScoreGroup]:

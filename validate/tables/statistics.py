@@ -17,9 +17,6 @@ from simulator.console import Style
 from simulator.errors import InputError, one_line
 from simulator.records import dataclass
 
-K = TypeVar("K")
-V = TypeVar("V")
-
 
 @dataclass(frozen=True, slots=True)
 class Errors:
@@ -46,14 +43,6 @@ def percentile(ordered: Sequence[float], share: float) -> float:
     low = math.floor(place)
     high = min(low + 1, len(ordered) - 1)
     return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
-
-
-def gathered(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
-    """Return the values in *pairs* of a key and a value, by key, in order of first appearance."""
-    found: dict[K, list[V]] = {}
-    for key, value in pairs:
-        found.setdefault(key, []).append(value)
-    return found
 
 
 def summarise(errors: Sequence[float]) -> Errors:

@@ -14,13 +14,14 @@ from simulator.errors import InputError, nearest, one_line
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Where
 from simulator.records import dataclass, field
+from simulator.sums import lists_by_key
 from simulator.topology.load import topology_from_text
 from simulator.units import parse_quantity
 from simulator.workload import Collective
 from validate.machine.cluster.network import LinkShape
 from validate.machine.measure.duration import duration_s
 from validate.machine.measure.timing import Interval
-from validate.tables.statistics import Errors, gathered, relative_error, summarise
+from validate.tables.statistics import Errors, relative_error, summarise
 
 # A frame carries 1500 B: 20 of IP, 20 of TCP, 12 of TCP timestamps and 1448 of payload.  tc counts each frame with its
 # 14 B header, also within a longer packet (Linux, net/core/dev.c, qdisc_pkt_len_init).  The 24 B of preamble, checksum
@@ -255,14 +256,14 @@ def least_run_s(about_s: Sequence[float]) -> float:
 
 def by(outcomes: Sequence[CaseOutcome], key: Callable[[CaseOutcome], str]) -> dict[str, Errors]:
     """Return the error statistics of *outcomes* grouped by *key*, in order of first appearance."""
-    groups = gathered((key(outcome), outcome.error) for outcome in outcomes)
+    groups = lists_by_key((key(outcome), outcome.error) for outcome in outcomes)
     return {name: summarise(errors) for name, errors in groups.items()}
 
 
 def orders(outcomes: Sequence[CaseOutcome]) -> list[StrategyOrder]:
     """Return the order of strategies for each combination of link, node count and size with two or more all-reduces."""
     reduced = [(o.case, o) for o in outcomes if o.case.strategy.collective == "all-reduce"]
-    groups = gathered(((case.shape, case.n_nodes, case.size_bytes), outcome) for case, outcome in reduced)
+    groups = lists_by_key(((case.shape, case.n_nodes, case.size_bytes), outcome) for case, outcome in reduced)
     return [_order(group) for group in groups.values() if len(group) > 1]
 
 
