@@ -15,8 +15,8 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from validate.machine.measure.built.description import DescribedLayer, Description
-from validate.machine.measure.built.operators import BY_NEIGHBOURS, MAKERS, needed
-from validate.machine.measure.built.shapes import Neighbours, Shape, TorchLayer, View, named, reshaped_part
+from validate.machine.measure.built.operators import OperatorMaker, needed
+from validate.machine.measure.built.shapes import Shape, View, named, reshaped_part
 from validate.machine.measure.built.spans import ForwardCall, Recompute, end, spans
 from validate.machine.measure.case import Unavailable
 
@@ -74,8 +74,9 @@ class BuiltNetwork(nn.Module):  # type: ignore[misc]
                     told = f"{layer.name}: {parameter.name} is shared between blocks, which are sharded apart"
                     raise Unavailable(told)
             reads = tuple(self._parts.get((index, i), number) for i, number in enumerate(layer.inputs))
-            near = Neighbours(tuple(writers.get(n) for n in layer.inputs), tuple(readers.get(layer.output, ())))
-            made = self._made(layer, [self._shapes[n] for n in reads], near)
+            near = [writers.get(n) for n in layer.inputs], readers.get(layer.output, ())
+            made = OperatorMaker(layer, [self._shapes[n] for n in reads], *near).made()
+            self._share(layer, made.module)
             is_said = description.elements[layer.output]
             if prod(made.shape) != is_said and made.shape:
                 raise Unavailable(f"{layer.name}: returns {prod(made.shape)} elements; {is_said} are said")
@@ -88,22 +89,16 @@ class BuiltNetwork(nn.Module):  # type: ignore[misc]
             raise Unavailable(f"{description.name}: parameters of one name differ in size")
         self.spans = nn.ModuleList(spans(self._steps, self.outputs, recompute, in_blocks=in_blocks))
 
-    def _made(self, layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> TorchLayer:
-        if layer.operator in BY_NEIGHBOURS:
-            made = BY_NEIGHBOURS[layer.operator](layer, shapes, near)
-        elif layer.operator in MAKERS:
-            made = MAKERS[layer.operator](layer, shapes)
-        else:
-            raise Unavailable(f"{layer.name}: no way to build a {layer.operator}")
+    def _share(self, layer: DescribedLayer, module: Any) -> None:
+        """Have *module*, if it is one, use the parameters of its names that other layers have."""
         trained = {parameter.name: parameter.trained for parameter in layer.parameters}
-        for own, name in named(layer, made.module).items() if made.module is not None else ():
-            parameter = getattr(made.module, own)
+        for own, name in named(layer, module).items() if module is not None else ():
+            parameter = getattr(module, own)
             known = self._known.setdefault(name, parameter)
             if known.shape != parameter.shape:
                 raise Unavailable(f"{layer.name}: {name} is shared in another shape")
             known.requires_grad_(trained[name])
-            setattr(made.module, own, known)
-        return made
+            setattr(module, own, known)
 
     def _split(self, description: Description, numbers: Sequence[int]) -> None:
         """Split tensors of which some layers read only a part; each part gets a tensor number of its own."""

@@ -64,14 +64,6 @@ def as_heads(have: Shape, batch: int, rows: int, cols: int) -> View:
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbours:
-    """The neighbours of a layer: the layers that write its inputs, and those that read its output."""
-
-    before: tuple[DescribedLayer | None, ...] = ()
-    after: tuple[DescribedLayer, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class TorchLayer:
     """A layer as torch runs it: ``call`` on its inputs, the ``shape`` of the result, and what holds its parameters."""
 
@@ -93,15 +85,6 @@ def named(layer: DescribedLayer, module: Any) -> dict[str, str]:
     if left:
         raise Unavailable(f"{layer.name}: nothing takes its parameter {left[0].name}")
     return found
-
-
-def seen(have: Shape, want: Shape, layer: DescribedLayer) -> View:
-    """Return the view of a tensor of shape *have* as *want*; raises Unavailable where there is none."""
-    if have == want:
-        return itself
-    if prod(have) != prod(want):
-        raise Unavailable(f"{layer.name}: {'x'.join(map(str, have))} cannot be seen as {'x'.join(map(str, want))}")
-    return lambda x: x.reshape(want)
 
 
 def itself(x: Any) -> Any:
@@ -175,101 +158,132 @@ def _constants(cols: int, *, mask: bool = False) -> Callable[[Any], Any]:
     return like
 
 
-def elementwise(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> TorchLayer:
-    """Return a function of each element, a loss, or a choice; raises Unavailable where torch has none."""
-    function, elements = str(layer.sizes["function"]), layer.size("elements")
-    if layer.parameters:
-        return _with_parameter(layer, shapes, function, elements)
-    if function in ("fill", "random") and not shapes:
-        return TorchLayer(lambda: torch.zeros(elements), (elements,))
-    if not shapes:
-        raise Unavailable(f"{layer.name}: {function} of no tensor")
-    if function in _NOT_IN_TORCH:
-        raise Unavailable(f"{layer.name}: {_NOT_IN_TORCH[function]}")
-    if len(shapes) > 1 and (function == "nll_loss" or function in LOSSES):
-        return _loss(layer, shapes, function)
-    if function == "dropout":
-        return TorchLayer(lambda x: F.dropout(x, DROPOUT, training=True), shapes[0])
-    if function == "topk":  # returns all values sorted; the reader takes the first ones
-        return TorchLayer(lambda x: torch.topk(x, shapes[0][-1]).values, shapes[0])
-    last = near.before[-1] if function == "mul" and len(shapes) == 2 else None
-    if last is not None and last.sizes.get("function") == "topk":  # by the best scores of each token, which are sorted
-        rows, scores = shapes
-        chosen = prod(rows) // rows[-1] * scores[-1] // prod(scores)
-        return TorchLayer(lambda x, best: x * best[..., :chosen].reshape(*rows[:-1], 1).to(x.dtype), rows)
-    return _of_tensors(layer, shapes, function, elements)
+class LayerMaker:
+    """Makes *layer* for inputs of *shapes*, here functions of each element; raises Unavailable where torch has none.
 
+    *before* are the layers that write its inputs, *after* those that read its output.
+    """
 
-def _loss(layer: DescribedLayer, shapes: Sequence[Shape], function: str) -> TorchLayer:
-    """Return a loss of predictions and labels or, for each element, of predictions and targets."""
-    if function == "nll_loss":
-        rows = prod(shapes[1])
-        view, labels = seen(shapes[0], (rows, prod(shapes[0]) // rows), layer), seen(shapes[1], (rows,), layer)
-        return TorchLayer(lambda x, y: F.nll_loss(view(x), labels(y)), ())
-    loss, view = getattr(F, function), seen(shapes[1], shapes[0], layer)
-    return TorchLayer(lambda x, y: loss(x, view(y), reduction="none"), shapes[0])
+    def __init__(
+        self,
+        layer: DescribedLayer,
+        shapes: Sequence[Shape],
+        before: Sequence[DescribedLayer | None] = (),
+        after: Sequence[DescribedLayer] = (),
+    ) -> None:
+        self.layer, self.shapes, self.before, self.after = layer, shapes, before, after
+        self.size, self.sizes, self.parameters = layer.size, layer.sizes, layer.parameters
 
+    @property
+    def have(self) -> Shape:
+        """Return the shape of the first input."""
+        return self.shapes[0]
 
-def _of_tensors(layer: DescribedLayer, shapes: Sequence[Shape], function: str, elements: int) -> TorchLayer:
-    """Return *function* of tensors of which one has the shape of the result, or of all pairs of two."""
-    whole = next((shape for shape in shapes if prod(shape) == elements), None)
-    if whole is None and function in BINARY and len(shapes) == 2:  # each row with each, in a sample (keys, queries)
-        (batch, rows, *cols), (others, keys, *theirs) = (shape if len(shape) > 2 else (1, *shape) for shape in shapes)
-        if batch == others and cols == theirs and batch * rows * keys * prod(cols) == elements:
-            of_two, a, b = getattr(torch, function), (batch, rows, 1, *cols), (batch, 1, keys, *cols)
-            return TorchLayer(lambda x, y: of_two(x.reshape(a), y.reshape(b)), (batch, rows, keys, *cols))
-    if whole is None:
-        raise Unavailable(f"{layer.name}: none of what it reads has its {elements} elements")
-    if function in CHOOSING:
-        like = _constants(whole[-1], mask=True)
-        if function == "where":
-            return TorchLayer(lambda x, *_: torch.where(like(x), x, -1.0), whole)
-        return TorchLayer(lambda x, *_: x.masked_fill(like(x), -1.0), whole)
-    if function in BINARY:
-        return _binary(layer, shapes, whole, function)
-    found = unary(function, in_place=layer.in_place)
-    if found is None or len(shapes) > 1:
-        raise Unavailable(f"{layer.name}: no function '{function}' of {len(shapes)} tensors is built")
-    return TorchLayer(found, shapes[0])
+    def lacks(self, why: str) -> Unavailable:
+        """Return the fault that the layer cannot be made, with the reason."""
+        return Unavailable(f"{self.layer.name}: {why}")
 
+    def seen(self, want: Shape, have: Shape | None = None) -> View:
+        """Return the view of a tensor of shape *have*, by default the first input's, as *want*."""
+        have = self.have if have is None else have
+        if have == want:
+            return itself
+        if prod(have) != prod(want):
+            raise self.lacks(f"{'x'.join(map(str, have))} cannot be seen as {'x'.join(map(str, want))}")
+        return lambda x: x.reshape(want)
 
-def _binary(layer: DescribedLayer, shapes: Sequence[Shape], whole: Shape, function: str) -> TorchLayer:
-    of_two = getattr(torch.Tensor, f"{function}_") if layer.in_place else getattr(torch, function)
-    if len(shapes) == 1:
-        like = _constants(whole[-1])
-        return TorchLayer(lambda x: of_two(x, like(x)), whole)
-    if len(shapes) > 2:
-        raise Unavailable(f"{layer.name}: {function} of {len(shapes)} tensors is not built")
-    large, small = prod(whole), min(map(prod, shapes))
-    sides = {prod(part) for k in range(len(whole)) for part in (whole[k:], whole[: k + 1])}
-    if small not in sides and large % small == 0:  # repeat the smaller, ignoring dimensions
-        wide = (large // small, small)
-        repeated = [seen(shape, wide if prod(shape) == large else wide[1:], layer) for shape in shapes]
-        return TorchLayer(lambda a, b: of_two(repeated[0](a), repeated[1](b)).reshape(whole), whole)
-    views = [_spread(shape, whole, layer) for shape in shapes]
-    return TorchLayer(lambda a, b: of_two(views[0](a), views[1](b)), whole)
+    def _make_elementwise(self) -> TorchLayer:
+        """Return a function of each element, a loss, or a choice."""
+        function, elements, shapes = str(self.sizes["function"]), self.size("elements"), self.shapes
+        if self.parameters:
+            return self._with_parameter(function, elements)
+        if function in ("fill", "random") and not shapes:
+            return TorchLayer(lambda: torch.zeros(elements), (elements,))
+        if not shapes:
+            raise self.lacks(f"{function} of no tensor")
+        if function in _NOT_IN_TORCH:
+            raise self.lacks(_NOT_IN_TORCH[function])
+        if len(shapes) > 1 and (function == "nll_loss" or function in LOSSES):
+            return self._loss(function)
+        if function == "dropout":
+            return TorchLayer(lambda x: F.dropout(x, DROPOUT, training=True), shapes[0])
+        if function == "topk":  # returns all values sorted; the reader takes the first ones
+            return TorchLayer(lambda x: torch.topk(x, shapes[0][-1]).values, shapes[0])
+        last = self.before[-1] if function == "mul" and len(shapes) == 2 else None
+        if last is not None and last.sizes.get("function") == "topk":  # by each token's best scores, which are sorted
+            rows, scores = shapes
+            chosen = prod(rows) // rows[-1] * scores[-1] // prod(scores)
+            return TorchLayer(lambda x, best: x * best[..., :chosen].reshape(*rows[:-1], 1).to(x.dtype), rows)
+        return self._of_tensors(function, elements)
 
+    def _loss(self, function: str) -> TorchLayer:
+        """Return a loss of predictions and labels or, for each element, of predictions and targets."""
+        have, other = self.shapes
+        if function == "nll_loss":
+            rows = prod(other)
+            view, labels = self.seen((rows, prod(have) // rows)), self.seen((rows,), other)
+            return TorchLayer(lambda x, y: F.nll_loss(view(x), labels(y)), ())
+        loss, view = getattr(F, function), self.seen(have, other)
+        return TorchLayer(lambda x, y: loss(x, view(y), reduction="none"), have)
 
-def _spread(have: Shape, whole: Shape, layer: DescribedLayer) -> Callable[[Any], Any]:
-    """Return the view that broadcasts a tensor over *whole*, by rows, images or channels; raises Unavailable."""
-    if prod(have) == prod(whole):
-        return seen(have, whole, layer)
-    for sides in range(len(whole)):
-        if prod(whole[sides:]) == prod(have):
-            return seen(have, whole[sides:], layer)
-        if prod(whole[: len(whole) - sides]) == prod(have):
-            return seen(have, (*whole[: len(whole) - sides], *[1] * sides), layer)
-    raise Unavailable(f"{layer.name}: {'x'.join(map(str, have))} is not spread over {'x'.join(map(str, whole))}")
+    def _of_tensors(self, function: str, elements: int) -> TorchLayer:
+        """Return *function* of tensors of which one has the shape of the result, or of all pairs of two."""
+        shapes = self.shapes
+        whole = next((shape for shape in shapes if prod(shape) == elements), None)
+        if whole is None and function in BINARY and len(shapes) == 2:  # each row with each, in a sample (keys, queries)
+            (batch, rows, *cols), (others, keys, *theirs) = (each if len(each) > 2 else (1, *each) for each in shapes)
+            if batch == others and cols == theirs and batch * rows * keys * prod(cols) == elements:
+                of_two, a, b = getattr(torch, function), (batch, rows, 1, *cols), (batch, 1, keys, *cols)
+                return TorchLayer(lambda x, y: of_two(x.reshape(a), y.reshape(b)), (batch, rows, keys, *cols))
+        if whole is None:
+            raise self.lacks(f"none of what it reads has its {elements} elements")
+        if function in CHOOSING:
+            like = _constants(whole[-1], mask=True)
+            if function == "where":
+                return TorchLayer(lambda x, *_: torch.where(like(x), x, -1.0), whole)
+            return TorchLayer(lambda x, *_: x.masked_fill(like(x), -1.0), whole)
+        if function in BINARY:
+            return self._binary(function, whole)
+        found = unary(function, in_place=self.layer.in_place)
+        if found is None or len(shapes) > 1:
+            raise self.lacks(f"no function '{function}' of {len(shapes)} tensors is built")
+        return TorchLayer(found, self.have)
 
+    def _binary(self, function: str, whole: Shape) -> TorchLayer:
+        of_two = getattr(torch.Tensor, f"{function}_") if self.layer.in_place else getattr(torch, function)
+        if len(self.shapes) == 1:
+            like = _constants(whole[-1])
+            return TorchLayer(lambda x: of_two(x, like(x)), whole)
+        if len(self.shapes) > 2:
+            raise self.lacks(f"{function} of {len(self.shapes)} tensors is not built")
+        large, small = prod(whole), min(map(prod, self.shapes))
+        sides = {prod(part) for k in range(len(whole)) for part in (whole[k:], whole[: k + 1])}
+        if small not in sides and large % small == 0:  # repeat the smaller, ignoring dimensions
+            wide = (large // small, small)
+            repeated = [self.seen(wide if prod(shape) == large else wide[1:], shape) for shape in self.shapes]
+            return TorchLayer(lambda a, b: of_two(repeated[0](a), repeated[1](b)).reshape(whole), whole)
+        views = [self._spread(shape, whole) for shape in self.shapes]
+        return TorchLayer(lambda a, b: of_two(views[0](a), views[1](b)), whole)
 
-def _with_parameter(layer: DescribedLayer, shapes: Sequence[Shape], function: str, elements: int) -> TorchLayer:
-    if len(layer.parameters) > 1 or len(shapes) != 1 or function not in BINARY:
-        raise Unavailable(f"{layer.name}: {function} with {len(layer.parameters)} parameters is not built")
-    whole, size = shapes[0], layer.parameters[0].elements
-    shape = next((whole[i:] for i in range(len(whole)) if prod(whole[i:]) == size), None)
-    if shape is None and len(whole) == 4 and whole[1] == size:
-        shape = (size, 1, 1)
-    if shape is None or prod(whole) != elements:
-        raise Unavailable(f"{layer.name}: {size} numbers are not spread over {'x'.join(map(str, whole))}")
-    module = WithParameters(getattr(torch, function), weight=shape)
-    return TorchLayer(module, whole, module)
+    def _spread(self, have: Shape, whole: Shape) -> View:
+        """Return the view that broadcasts a tensor over *whole*, by rows, images or channels."""
+        if prod(have) == prod(whole):
+            return self.seen(whole, have)
+        for sides in range(len(whole)):
+            if prod(whole[sides:]) == prod(have):
+                return self.seen(whole[sides:], have)
+            if prod(whole[: len(whole) - sides]) == prod(have):
+                return self.seen((*whole[: len(whole) - sides], *[1] * sides), have)
+        raise self.lacks(f"{'x'.join(map(str, have))} is not spread over {'x'.join(map(str, whole))}")
+
+    def _with_parameter(self, function: str, elements: int) -> TorchLayer:
+        if len(self.parameters) > 1 or len(self.shapes) != 1 or function not in BINARY:
+            raise self.lacks(f"{function} with {len(self.parameters)} parameters is not built")
+        whole, size = self.have, self.parameters[0].elements
+        shape = next((whole[i:] for i in range(len(whole)) if prod(whole[i:]) == size), None)
+        if shape is None and len(whole) == 4 and whole[1] == size:
+            shape = (size, 1, 1)
+        if shape is None or prod(whole) != elements:
+            raise self.lacks(f"{size} numbers are not spread over {'x'.join(map(str, whole))}")
+        module = WithParameters(getattr(torch, function), weight=shape)
+        return TorchLayer(module, whole, module)
