@@ -13,12 +13,16 @@ import pytest
 from simulator.collectives.communicator import Unsuitable
 from simulator.collectives.nccl.strategy import channels_used
 from simulator.collectives.nccl.tables import planned_nvlink, planned_pcie, search_speeds
-from simulator.collectives.nccl.tuning import CommGraph, NcclChoice, candidates, fastest_choice, model
+from simulator.collectives.nccl.tuning import CommGraph, NcclChoice, TunedPair, candidates, fastest_choice
 
 KIB, MIB = 1024, 1024**2
 FACTS = Path(os.environ.get("TOPOCAST_FACTS") or Path(__file__).parents[3] / "shared" / "facts")
 GOLDEN = FACTS / "nccl_model_golden.csv"
 GENERATION = {"dgx1v": 70, "a100": 80, "h100": 90, "pcie": 61}
+
+
+def model(*of: Any) -> tuple[float, float] | None:
+    return TunedPair(*of).figures()
 
 
 def graph(**changes: Any) -> CommGraph:

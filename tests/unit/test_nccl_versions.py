@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from simulator.cli import run
 from simulator.collectives.communicator import Unsuitable
 from simulator.collectives.nccl.strategy import Nccl
 from simulator.collectives.nccl.tables import KNOWN, rules_of, version_notes
-from simulator.collectives.nccl.tuning import CommGraph, candidates, model
+from simulator.collectives.nccl.tuning import CommGraph, TunedPair, candidates
 from simulator.package_data import own_data
 from simulator.plan.plan import Plan
 from simulator.questions.collective import ALGORITHMS
@@ -97,7 +98,8 @@ def test_no_version_weighs_what_came_later(version: Version) -> None:
 def test_each_known_version_plans_with_its_own_figures(
     version: Version, algorithm: str, protocol: str, latency_us: float, algbw_GBps: float
 ) -> None:
-    figures = model(replace(_INSIDE, version=version), "all-reduce", algorithm, protocol)  # type: ignore[arg-type]
+    of: Any = replace(_INSIDE, version=version), "all-reduce", algorithm, protocol
+    figures = TunedPair(*of).figures()
     assert figures == pytest.approx((latency_us, algbw_GBps))
 
 

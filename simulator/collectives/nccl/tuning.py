@@ -104,7 +104,7 @@ def candidates(
     found: list[NcclChoice] = []
     for algorithm, protocol in product(ALGORITHMS, PROTOCOLS):
         if algorithms is None or algorithm in algorithms:
-            pair = _Pair(graph, collective, algorithm, protocol)
+            pair = TunedPair(graph, collective, algorithm, protocol)
             figures = pair.figures()
             if figures is not None:
                 latency, algbw = pair.at_size(size_bytes, *figures)
@@ -112,14 +112,7 @@ def candidates(
     return found
 
 
-def model(
-    graph: CommGraph, collective: Collective, algorithm: Algorithm, protocol: Protocol
-) -> tuple[float, float] | None:
-    """Return (latency in us, algbw in GB/s) as NCCL_DEBUG_SUBSYS=TUNING prints them, before corrections; or None."""
-    return _Pair(graph, collective, algorithm, protocol).figures()
-
-
-class _Pair:
+class TunedPair:
     """An algorithm with a protocol for a collective on *graph*: whether it is enabled, and its figures."""
 
     def __init__(self, graph: CommGraph, collective: Collective, algorithm: Algorithm, protocol: Protocol) -> None:
@@ -131,6 +124,7 @@ class _Pair:
         self.steps = 2 * (n - 1) if collective == "all-reduce" else n - 1 if collective in _GATHERING else n
 
     def figures(self) -> tuple[float, float] | None:
+        """Return (latency in us, algbw in GB/s) as NCCL_DEBUG_SUBSYS=TUNING prints them, uncorrected; or None."""
         if self.graph.n_ranks < 2 or not self._enabled():
             return None
         algbw = self._busbw()
