@@ -1,4 +1,4 @@
-"""The framework's calls in one step, in order, each with its kernels and their cost."""
+"""The calls of the framework in a step, in order, with kernels and costs (docs/decisions/step-models.md)."""
 
 from __future__ import annotations
 
@@ -181,11 +181,7 @@ class _Issuer:
         return Launch(name, part, host_s, work, layer=layer, needs=tuple(dict.fromkeys(needs)))
 
     def generated_s(self, layers: Sequence[Layer], work: DeviceWork, part: Part) -> float:
-        """Return the host seconds of launching *work*, kernels that a compiler generated for *layers*.
-
-        TorchInductor sums over a batch in two kernels, with more for the pass that uses the sums and the count of
-        batches (``torch/_inductor/codegen/simd.py``, split reductions); they count as one on the device.
-        """
+        """Return the host seconds of launching *work*, kernels that a compiler generated for *layers*."""
         norms = sum(isinstance(layer.operator, BatchNorm) for layer in layers) if self.options.trains else 0
         if not self.is_inductor:
             return len(work.costs) * bare_launch_time(self.device)
@@ -239,13 +235,7 @@ def _work(kernels: Iterable[Kernel], costs: tuple[KernelCost, ...]) -> DeviceWor
 
 
 def budgeted(device: Gpu, costs: Iterable[KernelCost]) -> Gpu:
-    """Return *device* as it runs products in a step of *costs*, which are those at the board's limit.
-
-    The limiter holds the mean of some milliseconds.  Kernels that wait for memory leave power, which products draw
-    beyond the limit, up to that of a burst.  Both need energy beyond an idle board's, e a product and w a second of the
-    others, and of t + s seconds at p each e / p + s w / p are gone: with t seconds of products at the limit and s of
-    others, products draw 1 / (1 - (1 - w / p) s / t) of it.
-    """
+    """Return *device* as it runs products in a step of *costs* at the board's limit, with power that others leave."""
     products_s = others_s = 0.0
     for cost in costs:
         if cost.bound == "compute":
@@ -259,10 +249,7 @@ def budgeted(device: Gpu, costs: Iterable[KernelCost]) -> Gpu:
 
 @once
 def launches_of(device: Device, network: Network, options: StepOptions) -> tuple[Launch, ...]:
-    """Return the operators that one step of *network* issues on *device*, in order.
-
-    Raises InputError if the device has no figure for a precision that the step needs.
-    """
+    """Return the operators that a step of *network* issues, in order; or InputError for a precision without figures."""
     if isinstance(device, Gpu) and device.burst > 1.0 and not device.is_rested:
         kept = [each for each in _issued(device, network, options) if each.over == "kept"]
         device = budgeted(device, [cost for each in kept for cost in each.work.costs])

@@ -156,8 +156,7 @@ def with_gaps(
     options = of_blocks(of_tensors(options, updated=True), network)
     copied = 0
     if shares.gathered and options.framework == "pytorch":
-        # FSDP's flat buffers of gathered units hold the parameters outside of blocks, then two blocks at a time: one is
-        # gathered while one is copied out.
+        # FSDP's flat buffers hold parameters outside of blocks, then two blocks: one gathered, one copied out.
         units = unit_elements(network)
         copied = ceil(held.gathered_bytes * max(units.pop("", 0), sum(sorted(units.values())[-2:])))
     reserved, allocated = reserved_and_allocated(network, options, gradient, held)

@@ -197,8 +197,7 @@ def buckets_of(ready: Sequence[tuple[int, ...]], most: float) -> list[GradientBu
     return found
 
 
-# Megatron-core's (bucket_size of its DistributedDataParallelConfig): larger with many ranks, so that the chunk of each
-# rank does not become too small.
+# Megatron-core's (bucket_size of its DistributedDataParallelConfig): with many ranks each one's chunk stays large.
 _LEAST_ELEMENTS, _ELEMENTS_A_RANK = 40_000_000, 1_000_000
 
 

@@ -104,8 +104,7 @@ class _Pipeline:
         self.gathers_ahead = (layout.shards or 1) > 1 and self.updates and ahead  # while the next step computes
         self.arrived: dict[tuple[str, Position, int], int] = {}  # activity, by kind, place and micro-batch
         self.sent: dict[int, int] = {}  # by stage: its last transfer, for which it waits
-        # By stage: the activities that end pieces of each chunk's last backward pass, with the chunk and the piece's
-        # share.
+        # By stage: the activities that end pieces of each chunk's last backward pass, with the chunk and the share.
         self.ends: list[list[tuple[int, Chunk, float]]] = [[] for _ in range(layout.pp)]
         # By stage and chunk: the all-gathers of parameters, in pieces, each of which the first forward pass waits for.
         self.gathered: dict[tuple[int, int], list[int]] = {}

@@ -164,8 +164,7 @@ class _Writer:
         for number in [-1] if together else going:
             own = going if together else [number]
             workers = sum(len(self.teams[n].cpus) for n in own)
-            # Read all pushes and write their sum once; then read the sum, and read and write parameters and optimiser
-            # state.
+            # Read all pushes and write their sum once; then read it, and read and write parameters and their state.
             passes = workers + 1.0 if together else 0.0
             passes += 1.0 + 2.0 * (1 + states) if states is not None else 0.0 if together else 3.0
             passes *= 1 if together else workers

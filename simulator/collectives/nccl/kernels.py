@@ -20,8 +20,7 @@ from simulator.plan.plan import Flow, PlanBuilder
 from simulator.records import replace
 from simulator.topology.parts import GpuPart, NicPart
 
-# Stages of NVLS: copy into buffers, reduce or multicast (or both) in the switch, copy out.  A rank's own part needs no
-# buffer.
+# Stages of NVLS: copy into buffers (but for a rank's own part), reduce or multicast in the switch, copy out.
 _NVLS_STAGES = {"all-reduce": 3, "all-gather": 2, "reduce-scatter": 2}
 _NONE: Mapping[tuple[int, int], int] = {}
 
