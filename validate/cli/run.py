@@ -26,7 +26,7 @@ _MOST_BYTES = 64_000_000  # of a record
 
 def run_command(given: Given) -> int:
     """Measure this machine: operators, steps, copies, collectives."""
-    out, topology, device, parts, prepare = given.out, given.topology, given.device, given.parts, given.prepare
+    out, topology, device, parts, prepare = given.out, given.topology, given.device or "", given.parts, given.prepare
     written = _written(vars(given))
     if not out:
         raise InputError("--out needs the name of a folder")
@@ -47,13 +47,13 @@ def run_command(given: Given) -> int:
     if source is not None and topology is not None and not prepare:
         from validate.compare.comparison import check_contradiction
 
-        check_contradiction("--topology", topology, _reported(device or ""))
+        check_contradiction("--topology", topology, _reported(device))
     asked: list[asking.StepToMeasure] = []
     exchanges: list[dict[str, Any]] = []
     if written is not None and asking.is_exchange(written):
-        exchanges = _exchanges(written, device or "", given)
+        exchanges = _exchanges(written, device, given)
     elif written is not None:
-        asked = _ask(written, device or "", prepare=prepare)
+        asked = _ask(written, device, prepare=prepare)
     name = _rows_machine_name(folder, given.machine or "", source[0] if source else "", _name_in(kept))
     given.remark(filter(None, [] if prepare else [_load_warning()]))
     status = 0
@@ -67,7 +67,7 @@ def run_command(given: Given) -> int:
             from validate.machine.measure.run import Settings, measure
             from validate.machine.measure.timing import Effort
 
-            settings = Settings(folder, groups, device or "", budget_s, name, Effort(interval=interval))
+            settings = Settings(folder, groups, device, budget_s, name, Effort(interval=interval))
             status = measure(settings, (lambda _: None) if given.quiet else None)
     if prepare:
         given.remark([_prepared(out, name, groups[0], asked, exchanges)])

@@ -6,6 +6,7 @@ reads each thread has one request outstanding: ``latency_s`` is its time, ``time
 """
 
 import errno
+import json
 import mmap
 import os
 import random
@@ -126,18 +127,8 @@ class _Access:
     cache: Cache
 
 
-_ACCESSES = (
-    _Access("read_sequential", BLOCK, 1, "direct"),
-    _Access("read_random", _PAGE, 1, "direct"),
-    _Access("read_sequential", BLOCK, 1, "dropped"),
-    _Access("write_sequential", BLOCK, 1, "direct"),
-    _Access("read_random", _PAGE, 16, "direct"),
-    _Access("read_sequential", BLOCK, 1, "page cache"),
-    _Access("write_sequential", BLOCK, 1, "page cache"),
-    _Access("read_random", _PAGE, 4, "direct"),
-    _Access("read_random", _PAGE, 1, "dropped"),
-    _Access("read_random", _PAGE, 1, "page cache"),
-)
+_LISTED = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))["accesses"]
+_ACCESSES = tuple(_Access(kind, {"block": BLOCK, "page": _PAGE}[size], *how) for kind, size, *how in _LISTED)
 
 
 def file_bytes(free_bytes: int) -> int:
