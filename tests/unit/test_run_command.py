@@ -65,6 +65,11 @@ def test_a_topology_with_gpus_is_no_machine_without(tmp_path, capsys, measured):
     assert measured == []
 
 
+def test_the_device_to_measure_is_no_option_of_a_step(tmp_path, capsys, measured):
+    status, err = validate(capsys, "--device", "cpu", "--out", tmp_path / "out")
+    assert (status, "applies to your own step" in err) == (0, False)
+
+
 def test_a_gpu_is_not_another(tmp_path, capsys, measured, monkeypatch):
     facts = SimpleNamespace(name="NVIDIA H100 80GB HBM3", multi_processor_count=132, total_memory=85_000_000_000)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)

@@ -81,7 +81,7 @@ def run_command(given: Given) -> int:
 
 def _written(given: Mapping[str, Any]) -> CommandOptions | None:
     """Return the step or exchange asked, None without ``--workload``; raises InputError for options of it alone."""
-    own = {name: given[name] for name in DEFAULTS if name in given}
+    own = {name: given[name] for name in DEFAULTS if name in given and name != "device"}  # here the measured one
     own |= {name: tuple(own[name] or ()) for name in ("sizes", "parallel")}
     if given["workload"] is not None:
         return CommandOptions(**own)
