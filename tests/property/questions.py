@@ -97,7 +97,7 @@ class Question:
 
     def command(self, folder: Path) -> str:
         """Return the command line."""
-        return shell_command(replace(self.written(folder), quiet=False))
+        return shell_command(self.written(folder).but(quiet=False))
 
     def simpler(self) -> Iterator[Question]:
         """Yield questions that leave one thing out, for minimising."""

@@ -360,7 +360,7 @@ def _by_torch(problem: Problem, channels_last: bool) -> bool:
 
     ``use_cudnn_depthwise`` of ``aten/src/ATen/native/Convolution.cpp``.
     """
-    depthwise = problem.gpu.vendor == "nvidia" and problem.shape.groups == problem.shape.c_in
+    depthwise = problem.gpu.vendor == "nvidia" and 1 < problem.shape.groups == problem.shape.c_in
     return (
         depthwise and not channels_last and (problem.element_bytes == ELEMENT_BYTES["fp32"] or not _unrolled(problem))
     )
