@@ -35,8 +35,8 @@ def wide_tensors(network: Network) -> tuple[bool, ...]:
     for layer in network.layers:
         operator, does = layer.operator, layer.operator.autocast
         inputs = [wide[tensor] for tensor in numbers_of(layer)]
-        adds_table = isinstance(operator, Elementwise) and operator.function in ("add", "mul") and len(inputs) == 1
-        # Powers, and sums and products with a mask or a table in fp32, always write fp32.
+        adds_table = isinstance(operator, Elementwise) and operator.function == "add" and len(inputs) == 1
+        # Powers and sums with a mask or a table in fp32 always write fp32.
         is_wide = does.startswith("fp32") or does == "powers" or adds_table or any(inputs)
         wide[layer.output] = is_wide and not operator.is_product
     return tuple(wide)
