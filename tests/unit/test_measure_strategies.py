@@ -121,10 +121,10 @@ def test_only_what_was_asked_for_is_a_group(tmp_path):
 
 def test_an_exchange_is_asked_for_as_simulate_is():
     assert is_exchange(BOX)
-    assert is_exchange(replace(BOX, workload="resnet50", strategy="ring"))
-    assert not is_exchange(replace(BOX, workload="resnet50"))
-    assert not is_exchange(replace(BOX, workload="resnet50", strategy="ring", batch="32"))
-    found, left = ask_exchanges(replace(BOX, workload="sweep:4kB-16kB", strategy="ring,nccl"), on_gpus=True)
+    assert is_exchange(BOX.but(workload="resnet50", strategy="ring"))
+    assert not is_exchange(BOX.but(workload="resnet50"))
+    assert not is_exchange(BOX.but(workload="resnet50", strategy="ring", batch="32"))
+    found, left = ask_exchanges(BOX.but(workload="sweep:4kB-16kB", strategy="ring,nccl"), on_gpus=True)
     assert [(each["strategy"], each["bytes"]) for each in found[:2]] == [("ring", 4000), ("nccl", 4000)]
     assert len({each["bytes"] for each in found}) > 1
     assert left == []
@@ -150,7 +150,7 @@ def test_of_all_strategies_those_that_do_not_fit_are_told():
 )
 def test_what_cannot_be_is_refused_in_one_line(changes, words):
     with pytest.raises(InputError, match=words):
-        ask_exchanges(replace(BOX, **{"strategy": "ring", **changes}), on_gpus=True)
+        ask_exchanges(BOX.but(**{"strategy": "ring", **changes}), on_gpus=True)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from validate.compare import classes as by_class
 from validate.compare.folder import TOPOLOGY, Drift, Folder, compare_runs, key_of, load_notes, row_name
 from validate.constants.calibrate import FittedCalibration
 from validate.kinds.kind import Kind, MeasuredRow, MemoryFigure
-from validate.machine.describe.driver import Card, driver_part
+from validate.machine.describe.driver import BRANDS, Card, driver_part
 from validate.machine.describe.dumps.like import gpus_of, machines_of
 from validate.machine.measure.duration import duration_s
 from validate.machine.measure.host import slug
@@ -309,7 +309,10 @@ def part_by_facts(name: str, environment: Mapping[str, Any]) -> str:
 
     An H100 with 132 multiprocessors is the SXM5, one with 114 the PCIe card.
     """
-    if (known := driver_part(Card(name))) is not None:
+    plain = slug(name)
+    for brand in BRANDS:
+        plain = plain.removeprefix(brand)
+    if (known := driver_part(Card(plain))) is not None:
         return known
     facts, fitting = _gpu(environment), []
     count, memory = facts.get("sm_count"), facts.get("memory_bytes")
