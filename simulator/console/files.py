@@ -9,6 +9,7 @@ import shutil
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
+from typing import BinaryIO
 
 from simulator.effects import effect
 from simulator.errors import InputError, one_line
@@ -20,8 +21,9 @@ class OutputFile:
     """The output file of *option*, which is tested for writing at once and appears only when it is complete.
 
     Create it before the work, so that an unwritable path is found early.  The content goes to a temporary file beside
-    it, which :meth:`write` renames; leaving the ``with`` block before that removes it.  Special files (``/dev/null``)
-    are written directly.  Raises InputError with the reason if the path cannot be written.
+    it, which is renamed by :meth:`write`, or by :meth:`finish` after parts written with :meth:`add`.  Leaving the
+    ``with`` block before that removes it.  Special files (``/dev/null``) are written directly.  Raises InputError with
+    the reason if the path cannot be written.
     """
 
     def __init__(self, option: str, path: str) -> None:
@@ -29,6 +31,7 @@ class OutputFile:
         self.shown = one_line(path)
         self._target = Path(os.path.realpath(path))
         self._part: Path | None = None
+        self._stream: BinaryIO | None = None
         if not path:
             raise InputError(f"{option} needs the name of a file")
         if path == "-":
@@ -52,19 +55,40 @@ class OutputFile:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._stream is not None:
+            with suppress(OSError):
+                self._stream.close()
+            self._stream = None
         if self._part is not None:
             self._part.unlink(missing_ok=True)
             self._part = None
 
     def write(self, content: bytes) -> None:
         """Write *content* and put the file in place; raises InputError."""
+        self.add(content)
+        self.finish()
+
+    def add(self, content: bytes) -> None:
+        """Append *content* to the temporary file; raises InputError."""
         try:
-            (self._part or self._target).write_bytes(content)
-            if self._part is not None:
-                if self._target.exists():
-                    shutil.copymode(self._target, self._part)
-                self._part.replace(self._target)
-                self._part = None
+            if self._stream is None:
+                self._stream = (self._part or self._target).open("wb")
+            self._stream.write(content)
+        except OSError as error:
+            raise self._refused(error) from None
+
+    def finish(self) -> None:
+        """Put the complete file in place; raises InputError."""
+        try:
+            if self._stream is not None:
+                self._stream.close()
+                self._stream = None
+            if self._part is None:
+                return
+            if self._target.exists():
+                shutil.copymode(self._target, self._part)
+            self._part.replace(self._target)
+            self._part = None
         except OSError as error:
             raise self._refused(error) from None
 

@@ -52,8 +52,7 @@ def score_command(given: Given) -> None:
         _check_axes(axes, tables)
         n_rows = sum(len(table.rows) for table, _ in tables)
         progress = stack.enter_context(Progress(n_rows, "scoring", quiet=given.quiet))
-        lines: list[bytes] = []
-        written = Predictions([table for table, _ in tables], lines.append) if output is not None else None
+        written = Predictions([table for table, _ in tables], output.add) if output is not None else None
         scored = []
         for table, kind in tables:
             found = ScoredTable(table.file, scores_for(kind, axes, table.file), kind, scoring.method(kind))
@@ -73,7 +72,7 @@ def score_command(given: Given) -> None:
                     see(row)
             scored.append(found)
         if output is not None:
-            output.write(b"".join(lines))
+            output.finish()
     asked: dict[str, Any] = {"trust": grades, "by": axes, "scales": given.scaling}
     whole = scores_document(scored, strategy=given.strategy or "nccl", **asked) if given.json else None
     given.answer(whole, lambda style: scores_report(scored, style=style, **asked))
