@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from simulator import simulate
 from simulator.constants import DEFAULT
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.convolution import convolution_cost, winograd_fused
@@ -135,7 +136,7 @@ def test_no_algorithm_is_faster_than_memory() -> None:
     for direction in DIRECTIONS:
         kernel = Convolution(depthwise, direction, "fp32")  # type: ignore[arg-type]
         cost = convolution_cost(device, kernel)
-        assert cost.bound == ("memory" if direction == "bwd_weight" else "compute")  # the others look for their places
+        assert cost.bound == "compute"  # threads look for their places
         assert cost.time_s > kernel.bytes / device.memory_bandwidth_Bps
 
 
@@ -374,10 +375,42 @@ def test_depthwise_results_by_planes_take_an_sm_some_clocks_each(device: str, ke
     found = kernel_cost(gpu, Convolution(shape, "fwd", "tf32"))
     assert found.detail == "direct"
     assert found.time_s == pytest.approx(measured_s, rel=0.25)
-    own_s = shape.output_elements * CONVOLUTION.place_clocks / (gpu.sm_count * gpu.boost_clock_Hz)
+    taps = 9 * CONVOLUTION.unrolled_tap_clocks if kernel == 3 else 3 * CONVOLUTION.tap_clocks
+    own_s = shape.output_elements * (CONVOLUTION.place_clocks + taps) / (gpu.sm_count * gpu.boost_clock_Hz)
     assert found.time_s == pytest.approx(own_s + CONVOLUTION.kernel_s, rel=0.05)
     by_pixels = kernel_cost(gpu, Convolution(shape, "fwd", "tf32", channels_last=True))
     assert by_pixels.time_s < found.time_s  # a kernel of cuDNN's
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_a_loop_over_the_taps_of_a_long_filter_takes_an_sm_some_clocks_each(precision: Precision) -> None:
+    """PyTorch's own kernels, whatever the precision; for gradients of filters each thread divides for every pixel."""
+    gpu = find_gpu("v100-sxm2-16gb")
+    shape = Conv2d(24, 512, 512, 1, 616, 1, 63, pad_w=31, groups=512)
+    clocks = {d: cost_s(gpu, shape, d, precision) * gpu.sm_count * gpu.boost_clock_Hz for d in DIRECTIONS}
+    looped = shape.flop / 2 * CONVOLUTION.tap_clocks
+    assert clocks["fwd"] == pytest.approx(looped + shape.output_elements * CONVOLUTION.place_clocks, rel=0.05)
+    assert clocks["bwd_data"] == pytest.approx(clocks["fwd"], rel=0.05)
+    assert clocks["bwd_weight"] == pytest.approx(3 * looped, rel=0.05)
+    square = Conv2d(24, 512, 512, 28, 28, 3, 3, pad_h=1, pad_w=1, groups=512)
+    own = cost_s(gpu, square, "fwd", "fp16") * gpu.sm_count * gpu.boost_clock_Hz
+    assert own < square.output_elements * CONVOLUTION.place_clocks  # cuDNN's
+
+
+@pytest.mark.parametrize(
+    ("machine", "precision", "batch", "measured_s"),  # NVIDIA's DeepLearningExamples: 1,152 samples, accumulated
+    [
+        ("dgx-a100-80gb", "tf32", 48, 14.60 / 24),
+        ("dgx-a100-80gb", "amp-fp16", 48, 12.84 / 24),
+        ("dgx-2", "fp32", 24, 25.80 / 48),
+        ("dgx-2", "amp-fp16", 24, 16.95 / 48),
+    ],
+)
+def test_quartznet_takes_as_long_as_its_long_filters(
+    machine: str, precision: str, batch: int, measured_s: float
+) -> None:
+    found = simulate(topology=machine, gpus=1, workload="quartznet", batch=batch, precision=precision)
+    assert found.step_time_s == pytest.approx(measured_s, rel=0.12)
 
 
 def test_tf32_that_is_no_faster_than_fp32_still_reads_pixels() -> None:

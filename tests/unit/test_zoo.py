@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,7 +78,8 @@ def test_numbers_of_tensors_are_sound(name: str) -> None:
     assert len(by_name) == len(network.parameters)  # parameter names are unique
     losses = sum(isinstance(layer.operator, CrossEntropy) for layer in network.layers)
     two = ("inception3", "bert-base", "bert-large", "electra-base", "ssd-resnet34", "ssd-resnet50", "tacotron2")
-    assert losses == (5 if name == "mask-rcnn" else 2 if name in two else 1)
+    of_clusters = 4 if name.startswith("transformer-xl") else 1
+    assert losses == (5 if name == "mask-rcnn" else 2 if name in two else of_clusters)
 
 
 @pytest.mark.slow
@@ -260,3 +262,18 @@ def test_bert_predicts_only_what_is_masked_where_it_is_gathered():
     assert masked.parameter_count == all_of_them.parameter_count
     with pytest.raises(InputError, match="129 tokens cannot be predicted of a sequence of 128"):
         build_network("bert-base", batch=2, sequence_length=128, predicted=129)
+
+
+def test_an_adaptive_softmax_scores_rare_words_only_where_they_stand() -> None:
+    def head_flop(**options: Any) -> float:
+        network = build_network("transformer-xl-base", batch=8, **options)
+        return sum(layer.operator.flop for layer in network.layers if layer.name.startswith("out."))
+
+    tokens, wide = 8 * 192, 2 * 512
+    assert head_flop(cutoffs=267735) == tokens * wide * 267735
+    assert head_flop(cutoffs="267735") == head_flop(cutoffs=267735)
+    rare = head_flop(cutoffs=20000) - tokens * wide * 20001
+    assert rare / (wide * 247735) == pytest.approx(0.037 * tokens, rel=0.05)  # of English text (arXiv 1609.07843)
+    with pytest.raises(InputError, match="cutoffs must rise, up to a vocabulary of 267735; got \\(9, 5\\)"):
+        build_network("transformer-xl-base", batch=8, cutoffs=(9, 5))
+    assert build_network("transformer-xl-large", batch=1).parameter_count == 285_167_482

@@ -66,6 +66,7 @@ _TAP_CHANNELS = 32  # channels of one tap in a step of the reduction
 _ONCE: tuple[int, ...] = (1,)
 _FILTER_TILE = 128  # channels of one tap, and of the result, in whole_filter_tiles
 _NARROW = 16  # rows and columns of a filter
+_UNROLLED = (1, 3, 5)  # sides of the filters for which kernels of depthwise convolutions are compiled
 _BYTE_TILE = 128  # channels and pixels of the one tile that cuDNN 6 and 7 have for bytes
 _WEIGHT_SPLITS = (8, 16, 32, 64)  # of cuDNN's filter gradients: at least 8 parts, however few the pixels
 
@@ -93,7 +94,7 @@ def convolution_cost(gpu: Gpu, kernel: Convolution) -> KernelCost:
         candidates = [implicit_gemm(_of_bytes(asked))]
     else:
         candidates = [] if tensor_flops_per_s and kernel.shape.groups == 1 else _on_lanes(asked, kernel.channels_last)
-    if tensor_flops_per_s and not packed:
+    if tensor_flops_per_s and not packed and not _by_torch(asked, kernel.channels_last):
         of_today = gpu.libraries is None or gpu.libraries >= _CUDNN_9
         by_warps = of_today and gpu.traits.operands == "warps" and kernel.precision in ("fp16", "bf16")
         candidates.append(warp_gemm(asked, kernel) if by_warps else tensor_gemm(asked, kernel, tensor_flops_per_s))
@@ -118,6 +119,8 @@ def _of_bytes(asked: Problem) -> Problem:
 def _on_lanes(asked: Problem, channels_last: bool) -> list[ConvolutionAlgorithm]:
     """Return the library's algorithms that do without matrix units."""
     shape = asked.shape
+    if _by_torch(asked, channels_last):
+        return [direct(asked, channels_last)]
     found = [implicit_gemm(asked)]
     if shape.groups > 1:
         found.append(direct(asked, channels_last))
@@ -339,22 +342,46 @@ def byte_gemm(problem: Problem, rate_flops_per_s: float) -> ConvolutionAlgorithm
 
 
 def direct(problem: Problem, channels_last: bool) -> ConvolutionAlgorithm:
-    """Return the direct sum over taps, one thread per pixel of the result, as depthwise and grouped kernels do.
-
-    In fp32 by planes, PyTorch's own depthwise kernels divide to find the place of each result, which takes an SM longer
-    than a few taps do (``aten/src/ATen/native/cuda/DepthwiseConv2d.cu``).
-    """
+    """Return the direct sum over taps, one thread per pixel of the result, as depthwise and grouped kernels do."""
     costs, shape, gpu = problem.costs, problem.shape, problem.gpu
     compute_s = shape.flop / (problem.rate_flops_per_s * costs.direct)
     written = {"fwd": shape.output_elements, "bwd_data": shape.input_elements, "bwd_weight": shape.weight_elements}
     results = written[problem.direction]
-    divides = gpu.vendor == "nvidia" and shape.groups == shape.c_in and problem.element_bytes == ELEMENT_BYTES["fp32"]
-    if divides and not channels_last and problem.direction != "bwd_weight":
-        compute_s = max(compute_s, results * costs.place_clocks / (gpu.sm_count * gpu.light_clock_Hz))
+    if _by_torch(problem, channels_last):
+        compute_s = max(compute_s, _own_clocks(problem, results) / (gpu.sm_count * gpu.light_clock_Hz))
     written_bytes = problem.element_bytes * results
     memory_s = memory_time(gpu, problem.bytes - written_bytes, written_bytes) / costs.direct_bandwidth
     time_s = at_least(compute_s, memory_s) + costs.kernel_s
     return ConvolutionAlgorithm(time_s, "direct", compute_s, memory_s, problem.bytes)
+
+
+def _by_torch(problem: Problem, channels_last: bool) -> bool:
+    """Return whether kernels of PyTorch's own compute it: depthwise, by planes, in fp32 or with a filter cuDNN lacks.
+
+    ``use_cudnn_depthwise`` of ``aten/src/ATen/native/Convolution.cpp``.
+    """
+    depthwise = problem.gpu.vendor == "nvidia" and 1 < problem.shape.groups == problem.shape.c_in
+    return (
+        depthwise and not channels_last and (problem.element_bytes == ELEMENT_BYTES["fp32"] or not _unrolled(problem))
+    )
+
+
+def _unrolled(problem: Problem) -> bool:
+    """Return whether a kernel is compiled for the size of the filter."""
+    return problem.shape.kernel_h == problem.shape.kernel_w and problem.shape.kernel_w in _UNROLLED
+
+
+def _own_clocks(problem: Problem, results: int) -> float:
+    """Return the clocks of one SM in PyTorch's kernels (``aten/src/ATen/native/cuda/DepthwiseConv2d.cu``).
+
+    A thread divides to find the place of its result, then walks over the taps, in a loop unless compiled for the
+    filter.  For gradients of filters a block sums one tap over all pixels, and each thread divides for every pixel.
+    """
+    costs, multiplied = problem.costs, problem.shape.flop / 2
+    if problem.direction == "bwd_weight":
+        return multiplied * costs.tap_clocks * costs.tap_of_filters
+    tap_clocks = costs.unrolled_tap_clocks if _unrolled(problem) else costs.tap_clocks
+    return results * costs.place_clocks + multiplied * tap_clocks
 
 
 def _split_s(problem: Problem, elements: int | None = None) -> float:

@@ -188,7 +188,7 @@ class Tensor:
     def batch_norm(self, name: str) -> Tensor:
         """Return the batch normalisation of each channel."""
         if self.net.constant_norms:
-            return self.apply(f"{name}.mul", "mul_scalar").apply(f"{name}.add", "add_scalar")
+            return self.apply(f"{name}.mul", "mul").apply(f"{name}.add", "add")
         batch, channels, height, width = self.shape
         parameters = weights(name, weight=channels, bias=channels)
         return self.layer(name, ops.BatchNorm(batch, channels, height, width), self.shape, parameters)

@@ -60,7 +60,8 @@ _FIRST = _entries_of("first")
 _WORDED = ("attention", "cross_entropy", "expert_kernels", "gelu", "head", "lora_layers", "lora_weights", "norms")
 _BREAK = re.compile(r"(?<=[a-z])-(?=[0-9])")
 _USE = re.compile(r"-(sft|pretrain|pretraining|finetune|finetuning|instruct|chat|hf)$")
-_WIDTHS = re.compile(r"\s*\d{1,18}\s*(,\s*\d{1,18}\s*)*", re.ASCII)
+_LISTED = {"widths", "cutoffs"}
+_LIST = re.compile(r"\s*\d{1,18}\s*(,\s*\d{1,18}\s*)*", re.ASCII)
 _MAX_SIZE = 10**9
 
 
@@ -169,11 +170,12 @@ def build_entry(
 ) -> Network:
     """Return the network of *entry*, under the name *name*; otherwise as :func:`build_network`."""
     given = {key: value for key, value in options.items() if value is not None}
-    widths = given.get("widths")
-    if isinstance(widths, str) and _WIDTHS.fullmatch(widths):  # as a command line writes them: 2048,512,1
-        given["widths"] = tuple(map(int, widths.split(",")))
-    elif type(widths) is int:
-        given["widths"] = (widths,)
+    for key in given.keys() & _LISTED:
+        listed = given[key]
+        if isinstance(listed, str) and _LIST.fullmatch(listed):  # as a command line writes them: 2048,512,1
+            given[key] = tuple(map(int, listed.split(",")))
+        elif type(listed) is int:
+            given[key] = (listed,)
     for key, value in {"batch": batch, **given}.items():
         if key != "batch" and key not in entry.defaults:
             hint = nearest(key, ["batch", *entry.defaults])

@@ -19,9 +19,11 @@ left out, because they do not depend on the samples.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
+from math import ceil, log, prod
 
 from simulator.workload.network import Parameter
-from simulator.workload.operators import Conv2d, Elementwise, Reduction
+from simulator.workload.operators import Conv2d, Elementwise, Linear, Reduction
 from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor, weights
 
 
@@ -67,26 +69,94 @@ def _attend_all(x: Tensor, memory: Tensor) -> Tensor:
 
 
 def transformer_xl(
-    tokens: Tensor, hidden: int, heads: int, layers: int, inner: int, memory: int, vocabulary: int
-) -> Tensor:
-    """Return the logits of each next word (no adaptive softmax), ``(batch, length, vocabulary)``.
+    tokens: Tensor,
+    hidden: int,
+    heads: int,
+    layers: int,
+    inner: int,
+    memory: int,
+    vocabulary: int,
+    cutoffs: tuple[int, ...],
+    div_value: int,
+) -> tuple[Tensor, ...]:
+    """Return the logits of each next word: of common words and clusters of rarer ones, then of those in each cluster.
 
-    Raises SizeError if *heads* do not divide *hidden*.
+    *memory*: states before the segment that each layer reads; 0: as many as it has tokens.
+    *cutoffs*: words before each cluster, as of ``torch.nn.AdaptiveLogSoftmaxWithLoss``; the vocabulary: one softmax.
+    *div_value*: words of a cluster have vectors this many times as short as those of the one before.
+
+    Shapes: ``(batch, length, cutoffs[0] + clusters)``, then ``(rows, words)`` of each cluster, with as many rows as it
+    has tokens in English text.  Raises SizeError if *heads* do not divide *hidden* or *cutoffs* do not rise.
     """
     if hidden % heads:
         raise SizeError(f"hidden {hidden} is no multiple of {heads} heads")
     net, (batch, length) = tokens.net, tokens.shape
-    words = tokens.embedding("word_emb", vocabulary, hidden)
-    x = words.apply("word_emb.scale", "mul_scalar", in_place=True).dropout("dropout")
-    positions = net.input(memory + length, hidden).dropout("pos_emb.dropout")
+    ends = (0, *cutoffs) if cutoffs[-1] == vocabulary else (0, *cutoffs, vocabulary)
+    if any(start >= end for start, end in pairwise(ends)):
+        raise SizeError(f"cutoffs must rise, up to a vocabulary of {vocabulary}; got {ends[1:-1]}")
+    tables = _tables(ends, hidden, div_value)
+    x = _embed(tokens, ends, tables).apply("word_emb.scale", "mul_scalar", in_place=True).dropout("dropout")
+    reach = memory or length
+    positions = net.input(reach + length, hidden).dropout("pos_emb.dropout")
     for i in range(layers):
         name = f"layers.{i}"
-        x = _attend(x, net.input(batch, memory, hidden), positions, name, heads)
+        x = _attend(x, net.input(batch, reach, hidden), positions, name, heads)
         with net.part("feed-forward"):
             y = x.linear(f"{name}.ff1", inner).relu(f"{name}.relu").dropout(f"{name}.ff1.dropout")
             y = y.linear(f"{name}.ff2", hidden).dropout(f"{name}.ff2.dropout")
         x = x.add(y, f"{name}.ff.add").layer_norm(f"{name}.ff.norm")
-    return x.dropout("out.dropout").linear("out", vocabulary, tied=net.embedding_of(words)[0])
+    return _scores(x.dropout("out.dropout"), ends, tables)
+
+
+def _tables(ends: tuple[int, ...], hidden: int, div_value: int) -> list[tuple[Parameter, int]]:
+    """Return the table that has the words of each cluster, with the length of their vectors."""
+    if div_value == 1 or len(ends) == 2:
+        return [(Parameter("word_emb.weight", ends[-1] * hidden), hidden)] * (len(ends) - 1)
+    sizes = [max(hidden // div_value**i, 1) for i in range(len(ends) - 1)]
+    return [(Parameter(f"word_emb.{i}.weight", (ends[i + 1] - ends[i]) * n), n) for i, n in enumerate(sizes)]
+
+
+def _rows(tokens: int, ends: tuple[int, ...]) -> list[int]:
+    """Return how many of *tokens* of English text are words of each cluster.
+
+    Beyond rank 33,278 are 2.6 % of Wikipedia's words, beyond 267,735 0.4 % (arXiv 1609.07843, table 1); a power of the
+    rank between and around them.  Words outside the vocabulary share one of the first ranks.
+    """
+    steepness = log(0.026 / 0.004) / log(267735 / 33278)
+    beyond = [0.004 * (267735 / rank) ** steepness for rank in ends[1:]]
+    rare = [ceil(tokens * (more - fewer)) for more, fewer in pairwise(beyond)]
+    return [tokens - sum(rare), *rare]
+
+
+def _embed(tokens: Tensor, ends: tuple[int, ...], tables: list[tuple[Parameter, int]]) -> Tensor:
+    hidden = tables[0][1]
+    if tables[0] == tables[-1]:
+        return tokens.embedding("word_emb", ends[-1], hidden)
+    parts = []
+    for i, rows in enumerate(_rows(tokens.elements, ends)):
+        found = tokens.net.input(rows).embedding(f"word_emb.{i}", ends[i + 1] - ends[i], tables[i][1])
+        parts.append(found.linear(f"word_emb.{i}.projection", hidden, bias=False))
+    return parts[0].gather("word_emb.join", (*tokens.shape, hidden), *parts[1:])
+
+
+def _scores(x: Tensor, ends: tuple[int, ...], tables: list[tuple[Parameter, int]]) -> tuple[Tensor, ...]:
+    hidden, clusters = tables[0][1], len(ends) - 2
+
+    def scored(y: Tensor, i: int, words: int, *also: Parameter) -> Tensor:
+        table, size = tables[i]
+        if tables[0] != tables[-1]:
+            # The first projection is the softmax's own; those of the clusters are the embedding's.
+            y = y.linear(f"out.{i}.projection", size, bias=False, of=f"word_emb.{i}.projection" if i else "")
+        operator = Linear(prod(y.shape[:-1]), size, words, True)
+        return y.layer(f"out.{i}", operator, (*y.shape[:-1], words), (table, *also, Parameter(f"out.{i}.bias", words)))
+
+    if not clusters:
+        return (scored(x, 0, ends[1]),)
+    head = scored(x, 0, ends[1] + clusters, Parameter("out.clusters", clusters * hidden))
+    found = [head.copy("out.sorted")]  # the scores of each cluster's tokens side by side
+    for i, rows in enumerate(_rows(prod(x.shape[:-1]), ends)[1:], 1):
+        found.append(scored(x.gather(f"out.{i}.rows", (rows, hidden)), i, ends[i + 1] - ends[i]))
+    return tuple(found)
 
 
 def _attend(x: Tensor, before: Tensor, positions: Tensor, name: str, heads: int) -> Tensor:

@@ -94,7 +94,18 @@ class OperatorMaker(LayerMaker):
     def _make_linear(self) -> TorchLayer:
         inputs, outputs = self.size("inputs"), self.size("outputs")
         want = _of_rows(self.have, self.size("rows"), inputs)
-        module = nn.Linear(inputs, outputs, bias=self.sizes.get("bias", True) and len(self.parameters) > 1)
+        biased = self.sizes.get("bias", True) and len(self.parameters) > 1
+        module = nn.Linear(inputs, outputs, bias=biased)
+        tables = [each.elements // inputs for each in (self.parameters[:-1] if biased else self.parameters)]
+        if sum(tables) != outputs:  # of an adaptive softmax: some words of a table, and the clusters after them
+            first = outputs - sum(tables[1:])
+            own = {f"table{i}": (rows, inputs) for i, rows in enumerate(tables)}
+
+            def scores(x: Any, *weights: Any) -> Any:
+                chosen = torch.cat((weights[0][:first], *weights[1 : len(own)]))
+                return F.linear(x, chosen, *weights[len(own) :])
+
+            module = WithParameters(scores, **own, **({"bias": (outputs,)} if biased else {}))
         return self._of_module(module, want, (*want[:-1], outputs))
 
     def _make_grouped_linear(self) -> TorchLayer:
