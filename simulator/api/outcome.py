@@ -205,7 +205,7 @@ def faster(
     least_gain: float = WORTH_SAYING,
 ) -> tuple[Alternative, ...]:
     """Return the *ways* faster by *least_gain* than *question* at equal samples, best first; some do not fit."""
-    found: list[Alternative] = []
+    found: list[tuple[Alternative, Context, StepQuestion]] = []
     own = question.programs * question.batch * question.micro_batches  # samples of a device in a step
     for words, context, asked in ways:
         batch = asked.programs * asked.batch
@@ -216,8 +216,13 @@ def faster(
             time_s = context.time_s(asked) / share
             if time_s * least_gain < step_time_s:
                 fits = step_fits(context, asked)
-                found.append(Alternative(words, time_s, fits, batch, batch * asked.micro_batches))
-    return tuple(sorted(found, key=lambda other: round(other.step_time_s, 12)))
+                found.append((Alternative(words, time_s, fits, batch, batch * asked.micro_batches), context, asked))
+    found.sort(key=lambda each: round(each[0].step_time_s, 12))
+    alternatives = [other for other, _, _ in found]
+    for i, (other, context, asked) in [each for each in enumerate(found) if each[1][0].fits][:1]:
+        most = max(need.total_bytes for need in needs(context, asked))
+        alternatives[i] = replace(other, total_bytes=most)
+    return tuple(alternatives)
 
 
 def with_size(question: StepQuestion, setting: tuple[str, int | str]) -> StepQuestion:

@@ -155,6 +155,8 @@ class Estimate:
     ways: float  # half-width of what errs in comparisons with the same task on the same machine
     machines: float  # and with an answer for another machine
     widest: Spread  # the class that adds most to the width
+    own: float = 0.0  # half-width of what its parts err more than those of most such answers do
+    own_class: str = ""  # most of which is from this class
 
 
 def class_shares(times_s: Iterable[tuple[Chain, Hashable, float, float]], whole_s: float) -> tuple[ClassShare, ...]:
@@ -188,12 +190,13 @@ def estimate(composition: Composition, evidence: Evidence) -> Estimate | None:
     wider = max(widened, 1.0 if network in evidence.seen.networks or not network else whole.strange)
     ends = [wider * (whole.middle - whole.low), wider * (whole.high - whole.middle)]
     mean = rest = (ends[0] + ends[1]) / 2
+    own = 0.0
     if sides is not None and whole.of_parts is not None:
         parts = sides.middle - sides.low, sides.high - sides.middle
         explained = zip(ends, whole.of_parts, parts, strict=True)
         ends = [math.hypot(_beyond(end, typical), part) for end, typical, part in explained]
         mean = (ends[0] + ends[1]) / 2
-        rest = _beyond(mean, (parts[0] + parts[1]) / 2)
+        rest, own = _beyond(mean, sum(parts) / 2), _beyond(sum(parts) / 2, sum(whole.of_parts) / 2)
     return Estimate(
         whole.middle - ends[0],
         whole.middle,
@@ -201,6 +204,8 @@ def estimate(composition: Composition, evidence: Evidence) -> Estimate | None:
         mean * math.sqrt(1.0 - whole.shared) if whole.ways is None else whole.ways,
         mean if whole.machines is None else whole.machines,
         whole if sides is None or rest >= mean / math.sqrt(2.0) else sides.widest,
+        own,
+        sides.widest.name if sides is not None and own else "",
     )
 
 

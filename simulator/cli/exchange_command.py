@@ -21,6 +21,7 @@ from simulator.questions.checks import WITHOUT_NCCL, in_ways, refuse_all
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Software
 from simulator.records import replace
+from simulator.results import WORDS
 from simulator.results.bottleneck import LinkUse
 from simulator.results.columns import bandwidth_column, duration_column, percent, shortened_ring, size_column
 from simulator.results.confidence import BAND_HEAD
@@ -198,7 +199,7 @@ def _comparison(results: Sequence[Result], style: Style) -> list[str]:
 
         alike = [r for r in ordered if r.is_bound == ordered[0].is_bound]
         lines += price_lines(alike, "exchanges", "the cheapest machine", style)
-    trust = trust_lines(ordered[0].confidence, style)
+    trust = trust_lines(ordered[0].confidence, style, f"time of {ordered[0].strategy}" if many else "time")
     return [*said, "", *lines, *(["", *trust, *_measured(ordered[0], style)] if trust else [])]
 
 
@@ -224,15 +225,26 @@ def _bus_words(result: Result) -> str:
     if (band := result.band) is None:
         return f"busbw {bus} ({algorithm})"
     low, high = rates = band.of_rate(result.sync_time_s, result.busbw_Bps)
-    most = " or less" * (_UNEVEN * (high - result.busbw_Bps) < result.busbw_Bps - low)
-    by = " with NVLS (the switch adds)" if str(result.facts.get("algorithm", "")).startswith("nvls") else ""
-    return f"{bus} busbw{by}{most} ({BAND_HEAD} {' to '.join(bandwidth_column(rates))}; {algorithm})"
+    most = ", perhaps far less" * (_UNEVEN * (high - result.busbw_Bps) < result.busbw_Bps - low)
+    return f"{bus} busbw{most} ({BAND_HEAD} {' to '.join(bandwidth_column(rates))}; {algorithm})"
 
 
 def _limit_words(result: Result, use: LinkUse) -> str:
-    reached = float(str(result.facts.get("bound_share", 0.0)))
-    most = ", about the most that NCCL reaches" * (reached > 0 and use.utilisation > _NEAR * reached)
-    return f"{result.limiting_kind}, at {percent(use.utilisation)} of its rate{most}"
+    """Return the kind of the link that limits *result* and its use, and the next kind if that is nearly as busy."""
+    reached, algorithm = (str(result.facts.get(name, "")) for name in ("bound_share", "algorithm"))
+    by = f" by {algorithm.replace('_', ' ').replace('nvls', 'NVLS')}" * bool(algorithm)
+    near = float(reached or 0.0)
+    most = f", about the most that NCCL reaches{by}" * (near > 0 and use.utilisation > _NEAR * near)
+    adds = " (the switch adds: busbw counts more than a link carries)" * algorithm.startswith("nvls")
+    carries = f"{result.limiting_kind} at {percent(use.utilisation)} of its rate{most}{adds}"
+    machine = result.timeline.machine
+    for other in sorted(result.links, key=lambda each: -each.utilisation):
+        link = machine.link(other.name)
+        kind = "" if link is None else WORDS["links"].get(link.kind, link.kind)
+        if kind and kind != result.limiting_kind:
+            close = f"; {kind} is close behind, at {percent(other.utilisation)}"
+            return carries + close * (other.utilisation > _NEAR * use.utilisation)
+    return carries
 
 
 def _sweep(
@@ -296,16 +308,16 @@ def _sweep_verdict(one: Sequence[Result], style: Style) -> list[str]:
     first, last = one[0], one[-1]
     if not last.sync_time_s or first.bottleneck is None or last.bottleneck is None:
         return []
-    said = f"at {format_size(last.size_bytes)}: {_bus_words(last)}, limited by {_limit_words(last, last.bottleneck)}"
+    said = f"{format_size(last.size_bytes)}: {_bus_words(last)}, limited by {_limit_words(last, last.bottleneck)}"
     if first.bottleneck.utilisation < last.bottleneck.utilisation / 2:
-        said += f"; at {format_size(first.size_bytes)} by latency, {format_duration(first.sync_time_s)}"
+        said += f"; {format_size(first.size_bytes)}: {format_duration(first.sync_time_s)}, limited by latency"
     return [*style.wrap(said, "bold", hang=2), ""]
 
 
 def _sweep_trust(by_size: Sequence[Sequence[Result]]) -> str:
     best = best_of(by_size[-1])
-    said = best.confidence.brief
-    return f"trust in the time of {format_size(best.size_bytes)}: {said}" if said else ""
+    said = best.confidence.brief(f"time of {format_size(best.size_bytes)}")
+    return f"trust: {said}" if said else ""
 
 
 def _unfit_lines(unfit: Mapping[str, str], style: Style) -> list[str]:

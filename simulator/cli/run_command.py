@@ -92,7 +92,8 @@ def run_lines(run: Run, style: Style) -> list[str]:
     facts.append(Fact("goodput", f"of the time trains{counts}", percent(cycle.goodput)))
     each_gpu = "per GPU: " if result.device_count > 1 else ""
     facts.append(Fact("step", f"{each_gpu}{rate_of_device(run.rates, step)}", format_duration(result.step_time_s)))
-    facts += [Fact("memory", fit_words(result)), Fact("bound by", f"{limit_words(result)}; {largest_words(result)}")]
+    limit = limit_words(result).partition(",")[0]
+    facts += [Fact("memory", fit_words(result)), Fact("bound by", f"{limit}; {largest_words(result)}")]
     if question.fails:
         again = f"one every {format_duration(cycle.mtbf_s)}, {format_duration(cycle.restart_s)} each to restart"
         facts.append(Fact("failures", again, f"{run.failures:,.1f} expected"))
@@ -112,7 +113,7 @@ def run_lines(run: Run, style: Style) -> list[str]:
         [
             head + style.wrap(_verdict(run), "bold", hang=2),
             fact_lines(facts, style),
-            table_lines(columns, style),
+            table_lines(columns, style) if len(shares) > 1 else [],
             remedy_lines(result.remedies[:_SHOWN_REMEDIES], result, style) if result.remedies else [],
             [*trust_lines(result.confidence, style), *next_lines(_next(run), style)],
         ]
@@ -125,8 +126,11 @@ def _verdict(run: Run) -> str:
     said = [f"{_days(run.wall_s)} on {count} ({BAND_HEAD} {band})"]
     names = [name for name in ("evaluation", "checkpoints") if shares[name] > 0.0] + ["failures"] * run.question.fails
     if names:
-        lost = 1.0 - run.cycle.goodput
-        said.append(f"{listed(names)} cost {_days(lost * (run.wall_s - run.first_s))} of it ({percent(lost)})")
+        ends = run.lost_band_s
+        band = "not measured" if ends is None else f"{_days(ends[0])} to {_days(ends[1])}"
+        times = f"; {run.failed_times[0]:,} to {counted(run.failed_times[1], 'failure')}" * run.question.fails
+        lost = f"{_days(run.lost_s)} of it, {percent(1.0 - run.cycle.goodput)}"
+        said.append(f"{listed(names)} cost {lost} ({BAND_HEAD} {band}{times})")
     if not run.question.fails:
         said[0] += ", without failures"
     return "; ".join([*said, "fits in memory" if run.result.fits else "does not fit in memory"])
@@ -138,7 +142,7 @@ def _next(run: Run) -> str:
         return f"--mtbf {hours}h, usual for so many GPUs, to count failures, checkpoints and restarts"
     stops = run.cycle.shares["checkpoints"]
     if run.every_steps and not run.question.asynchronous and stops > 0.0:
-        return f"--async-checkpoints, to train on while they are written ({percent(stops)} of the time)"
+        return f"--async-checkpoints, to train while they are written ({percent(stops)} of the time)"
     return ""
 
 

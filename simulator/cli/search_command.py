@@ -25,7 +25,7 @@ from simulator.questions.checks import From
 from simulator.questions.layout import REPLICAS
 from simulator.records import replace
 from simulator.results.columns import duration_column, percent, rate_words
-from simulator.results.comparison import ratio_of, times_words
+from simulator.results.comparison import error_of, ratio_of, times_words
 from simulator.results.confidence import BAND_HEAD, band_words
 from simulator.results.headline import over_words
 from simulator.results.rates import rates_of
@@ -113,7 +113,8 @@ def answer_best(written: CommandOptions, wanted: Mapping[str, Any]) -> Answers:
 
     def lines(style: Style) -> list[str]:
         shown = best_lines(space, machine.name, session.network(question), found, style)
-        shown += ["", *_after_best(commands, style), "", *_counts(found, style)]
+        others = " (--json has the commands of the others)" * (len(commands) > 1)
+        shown += ["", *next_lines(f"run the fastest{others}", style, commands[0]), "", *_counts(found, style)]
         return shown + (launch_rows(asked, launches) if launches else [])
 
     def document() -> dict[str, Any]:
@@ -170,12 +171,12 @@ def _best_verdict(best: Ranking) -> list[str]:
     first, *others = best.ranking
     name = first.candidate.layout.words
     ratios = {
-        each.candidate.layout.words: ratio_of(each.step_time_s, first.step_time_s, (each.ways_error, first.ways_error))
+        each.candidate.layout.words: ratio_of(each.step_time_s, first.step_time_s, (each.error, first.error))
         for each in others
     }
     alike = [way for way, ratio in ratios.items() if not ratio.is_clear]
     took = f"{format_duration(first.step_time_s)} ({BAND_HEAD} {band_words(first.band)})"
-    said = f"{name} is {'first' if alike else 'fastest'}, {took}"
+    said = f"{name} is {'first' if alike else 'fastest'} of those that fit, {took}"
     if alike:
         said += f"; the next {len(alike)} are" if len(alike) > 1 else "; the next is"
         said += f" equal within the model's error of {100 * ratios[alike[-1]].unsure:.0f} %"
@@ -188,20 +189,10 @@ def _best_verdict(best: Ranking) -> list[str]:
     return [said, f"{spent}; the rest: {lost}" if lost != "-" else f"{spent}: bound by compute"]
 
 
-def _after_best(commands: Sequence[str], style: Style) -> list[str]:
-    lines = next_lines("run the fastest", style, commands[0])
-    if commands[1:]:
-        lines += [
-            *style.wrap("or another of these:"),
-            *(line for each in commands[1:] for line in style.wrap_command(each)),
-        ]
-    return lines
-
-
 def _fingerprint(space: Space, network: Network) -> str:
     where = space.question.where
     topology = load_topology(where.topology, n_nodes=where.nodes, fabric=where.fabric)
-    return fingerprint("errors", repr(space), repr(topology), repr(network))
+    return fingerprint("own errors", repr(space), repr(topology), repr(network))
 
 
 _MOST_POINTS = 1000
@@ -289,7 +280,7 @@ def _after_curve(curve: Curve, written: CommandOptions, name: str, style: Style)
 
 
 def _curve_lines(curve: Curve, more: Callable[[Style], list[str]], style: Style) -> list[str]:
-    results, first, step = curve.results, curve.results[0], curve.results[0].step
+    results, first, last, step = curve.results, curve.results[0], curve.results[-1], curve.results[0].step
     each = counted(first.samples, step.sample.removesuffix("s"))
     if len(results) == 1:
         which = f"{first.device_count:,} GPUs"
@@ -300,7 +291,7 @@ def _curve_lines(curve: Curve, more: Callable[[Style], list[str]], style: Style)
         whole, rest = divmod(first.samples, first.device_count)
         each = f"{each} on {first.device_count:,} devices" if rest else f"batch {whole:,} per device"
     machine = re.sub(r"^\d+ x ", "", first.machine)
-    how = f"{which}, {each}, {precision_words(step)}, {results[-1].called}"
+    how = f"{which}, {each}, {precision_words(step)}, {last.called}"
     title = f"{machine}: {MODE_WORDS[step.options.mode]} of {step.workload}, {how}"
     columns = [
         Column("GPUs", [f"{result.device_count:,}" for result in results]),
@@ -323,17 +314,19 @@ def _curve_lines(curve: Curve, more: Callable[[Style], list[str]], style: Style)
     if len(results) > 1:
         lines += style.wrap(_curve_verdict(curve), "bold", hang=2)
     lines += ["", *table_lines(columns, style), ""]
-    return [*lines, *trust_lines(results[-1].confidence, style), *more(style)]
+    of = f"time of {last.device_count:,} GPUs" if len(results) > 1 else "time"
+    return [*lines, *trust_lines(last.confidence, style, of), *more(style)]
 
 
 def _curve_verdict(curve: Curve) -> str:
     knee, results = curve.knee, curve.results
     sample, last = results[0].step.sample, results[-1]
-    errors = [None if r.confidence.estimate is None else r.confidence.estimate.ways for r in results]
+    errors = [error_of(result.confidence.estimate) for result in results]
     kept_of = [ratio_of(each, 1.0, (errors[0], error)) for each, error in zip(curve.efficiency, errors, strict=True)]
     if knee is None:
         rate = f"{rate_words(last.throughput)} {sample}/s"
-        kept = f"at efficiency {kept_of[-1].share_words}, {rate}; bound by {limit_words(last)}"
+        fits = "; all fit" * all(result.fits for result in results)
+        kept = f"at efficiency {kept_of[-1].share_words}, {rate}; bound by {limit_words(last)}{fits}"
         return f"scales to {last.device_count:,} GPUs, the most simulated, {kept}"
     at = next(i for i, result in enumerate(results) if result.device_count == knee.after)
     then, now = results[at - 1 : at + 1]

@@ -116,7 +116,7 @@ def single_lines(found: Sequence[SingleResult], style: Style) -> list[str]:
     ]
     clock = [line for each in found for line in _clock(each, found, style)]
     lines = [*_head(found[0].words, found, style), *table_lines(columns, style), *clock]
-    return [*lines, *trust_lines(found[0].confidence, style, full=True), *_why(found, style)]
+    return [*lines, *trust_lines(found[0].confidence, style, "time", full=True), *_why(found, style)]
 
 
 def _clock(result: SingleResult, found: Sequence[SingleResult], style: Style) -> list[str]:

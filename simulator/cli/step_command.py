@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 from simulator.api.session import Session
@@ -15,7 +16,7 @@ from simulator.cli.written import CommandOptions, changed_command, shell_command
 from simulator.collectives.communicator import Unsuitable
 from simulator.console import Progress, Style, later
 from simulator.errors import InputError, SimulationError, counted
-from simulator.questions.checks import refuse_all
+from simulator.questions.checks import changed, refuse_all
 from simulator.questions.options import SamplesOption
 from simulator.records import replace
 from simulator.results.columns import duration_column, percent, rate_words
@@ -23,7 +24,7 @@ from simulator.results.confidence import BAND_HEAD
 from simulator.results.headline import lacks
 from simulator.results.rates import Rates, rates_of, tflops_words
 from simulator.results.result import Result, best_of, grouped, name_among, way_among
-from simulator.results.step_view import MODE_WORDS, device_words, limit_words, precision_words
+from simulator.results.step_view import MODE_WORDS, device_words, limit_words, main_wait, precision_words
 from simulator.results.training import TrainingResult, steps_document
 from simulator.spelling import mention
 from simulator.units import format_duration
@@ -134,7 +135,7 @@ def _next(found: Sequence[TrainingResult], written: CommandOptions, style: Style
         trains_all = first.step.trained_count == first.step.parameter_count
         if first.step.options.mode == "train":
             command = shell_command(alone, ["run"], tokens="1T" if trains_all else "100M", gpu_hour=_PRICE)
-            return next_lines("what a run costs; ask for each machine, with its price per GPU-hour", style, command)
+            return next_lines("what a run costs; ask for each machine, with its price for 2USD", style, command)
     if written.what_if:
         return []
     if len(machines) == 1 and written.parallel:
@@ -142,8 +143,23 @@ def _next(found: Sequence[TrainingResult], written: CommandOptions, style: Style
     use, what = f"use {name_among(first, found)}; ", "it"
     if len(machines) > 1:  # one owns what is slower
         alone, use, what = alone.but(topology=found[-1].question.where.topology), "", found[-1].machine
+    late = [name_among(result, found) for result in found if main_wait(result) == "host"]
+    if late and _captures(found):
+        words = f"compare them as CUDA graphs, because {late[0]} waits for its CPU to launch kernels"
+        return next_lines(words, style, shell_command(written.but(cuda_graph=True, quiet=False)))
     command = shell_command(alone.but(what_if=True))
     return next_lines(f"{use}which links or options would make {what} faster", style, command)
+
+
+def _captures(found: Sequence[TrainingResult]) -> bool:
+    """Return whether each of *found* can run as a CUDA graph, and none does."""
+    if any(result.step.options.cuda_graph for result in found):
+        return False
+    with suppress(InputError):
+        for result in found:
+            changed(result.question, options=replace(result.question.options, cuda_graph=True))
+        return True
+    return False
 
 
 _PRICE = "2USD"
@@ -165,7 +181,8 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
     where = "" if named else f"{first.machine}, {device_words(first)}: "
     title = f"{where}{MODE_WORDS[step.options.mode]} of {step.workload} ({parameter_words(step)}), {', '.join(how)}"
     of = f"{way_among(first, ordered)} on {first.machine}" if named else way_among(first, ordered)
-    lines = head_lines(title, style, [result.confidence for result in ordered], first.changed, of)
+    names = [name_among(result, ordered) for result in ordered]
+    lines = head_lines(title, style, [result.confidence for result in ordered], first.changed, of, names=names)
     for said in later("simulator.results.reason:steps_verdict")(ordered):
         lines += style.wrap(said, "bold", hang=2)
     unlike = len({result.samples for result in ordered}) > 1
@@ -203,8 +220,8 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
     lines += loss_lines(first.changed, style, full=False)
     fitting = [result for result in ordered if result.is_bound == first.is_bound and result.fits]
     lines += price_lines(fitting, step.sample, "the cheapest machine that fits", style)
-    if found := trust_lines(first.confidence, style):
-        lines += ["", *found]
+    if trust := trust_lines(first.confidence, style, f"time of {name_among(first, ordered)}"):
+        lines += ["", *trust]
     for result in ordered:
         if result.what_if:
             lines += ["", *alternative_lines(f"what if, of {result.way}", result.what_if, result, style)]

@@ -28,7 +28,9 @@ from simulator.results.step_confidence import UNSURE, may_overflow
 from simulator.results.step_view import (
     INPUT_WORDS,
     MODE_WORDS,
+    NETWORKS,
     SHARE_WORDS,
+    TIGHT,
     change_words,
     device_words,
     divided_words,
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
 
 MARK = "*"  # of memory that may not do
 _SHOWN_LAYERS = 8
+_FASTER = 4  # times the rate of a network that a next step tries
 _SHOWN_CHANGES = 3
 _SIZES = {"attention": "attention", "gelu": "GELU"}  # settings that choose kernels, in words
 _KERNELS = {"fused-native": "cuDNN 9 attention", "fused-first": "FlashAttention 1", "fused-fourth": "FlashAttention 4"}
@@ -105,9 +108,14 @@ def _next(result: TrainingResult) -> str:
     nodes = result.question.where.nodes or 1
     if nodes > 1 and any(name.startswith("node") and "." not in name for name, _ in result.question.stragglers):
         return f"{mention('nodes', nodes - 1)} without {mention('straggler')}: the cost of leaving the node out"
-    if result.alternatives:
-        best = result.alternatives[0]
-        return f"{best.change}, {result.step_time_s / best.step_time_s:.2f} times as fast; -v says more"
+    use = result.bottleneck
+    link = None if use is None or result.question.where.fabric is None else result.timeline.machine.link(use.name)
+    if link is not None and link.kind in NETWORKS:
+        faster = mention("fabric", f"{_FASTER * link.nominal_Bps * 8e-9:.6g}Gbit/s")
+        return f"{faster}, to see what a faster network gains"
+    for best in [each for each in result.alternatives if each.fits][:1]:
+        needs = "" if best.total_bytes is None else f", needs {format_size(best.total_bytes, 3)} of memory"
+        return f"{best.change}, {result.step_time_s / best.step_time_s:.2f} times as fast{needs}; -v says more"
     if result.question.options.recompute != "none" and need.total_bytes < need.available_bytes / 2:
         free = format_size(need.available_bytes - need.total_bytes, 3)
         return f"the same without {result.question.options.recompute_words[0]}, as {free} are free"
@@ -173,7 +181,8 @@ def fit_words(result: TrainingResult, of: float = 0.0) -> str:
         bytes_, host = (
             (need.missing_bytes, "") if not need.fits or run is None else (run.host_missing_bytes, " on the host")
         )
-        return f"{format_size(bytes_, 3)} over{host}"
+        share = bytes_ / need.available_bytes
+        return f"{percent(share) if share < TIGHT and not host else format_size(bytes_, 3)} over{host}"
     has = (
         "" if need.available_bytes == of or not isfinite(need.available_bytes) else format_size(need.available_bytes, 3)
     )
@@ -273,7 +282,7 @@ def remedy_lines(remedies: Sequence[Remedy], result: TrainingResult, style: Styl
     samples = f"time for {result.samples:,} {result.step.sample}" if result.samples != 1 else "time"
     rows = [["what would fit", samples, "memory"]]
     for each in remedies:
-        time = "not simulated" if each.step_time_s is None else format_duration(each.step_time_s)
+        time = "time not simulated" if each.step_time_s is None else format_duration(each.step_time_s)
         mark = f" {MARK}" * (each.total_bytes is not None and may_overflow(result, each.total_bytes))
         needs = "fits" if each.total_bytes is None else format_size(each.total_bytes, 3)
         rows.append([each.change, time, f"{needs}{mark}"])

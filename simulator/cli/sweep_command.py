@@ -24,7 +24,7 @@ from simulator.console.files import OutputFile
 from simulator.errors import Fault, InputError, TopocastError, few, nearest, one_line
 from simulator.results import SCHEMA_VERSION, taken
 from simulator.results.columns import percent, rate_words
-from simulator.results.comparison import Ratio, ratio_of, times_words
+from simulator.results.comparison import Error, Ratio, ratio_of, times_words
 from simulator.results.confidence import BAND_HEAD, ends_words
 from simulator.results.rates import rates_of
 from simulator.results.result import Result, listed
@@ -40,11 +40,12 @@ MOST_POINTS = 100_000
 _TOGETHER = 8  # points of a job, which share a network
 _OF_TOKENS = ("tokens_per_s", "tokens_per_s_per_device", "energy_J_per_token")
 _ERRORS = ("ways_error", "machines_error")  # half-widths, as logarithms, of what does not cancel in a comparison
+_OWN = ("own_error", "own_class")  # as :class:`Error` has them
 _OTHER_ERRORS = {"topology", "nodes", "gpus", "device", "fabric", "workload", "precision"}  # with these, less cancels
 _FIGURES = (
     *("time_s", "low_s", "high_s", "samples_per_s", *_OF_TOKENS, "mfu", "price_per_million_tokens", "price_currency"),
     *("memory_bytes", "available_bytes", "fits", "fits_by_band", "busbw_Bps", "bound_by", "counts_software"),
-    *(*_ERRORS, "error"),
+    *(*_ERRORS, *_OWN, "error"),
 )
 _TIMES = ("step_time_s", "sync_time_s", "time_s", "done_s")  # as answers of each kind call theirs
 _LESS_IS_BETTER = ("time_s", "energy_J_per_token", "price_per_million_tokens", "memory_bytes")
@@ -68,7 +69,9 @@ def answer_sweep(written: CommandOptions, own: Mapping[str, Any]) -> Answers:
     asked = points(written, varied)
     with ExitStack() as stack:
         file = None if path is None else stack.enter_context(OutputFile("--csv", path))
-        kept = kept_in(own["resume"], fingerprint(*(shell_command(point) for point in asked)), "sweep", stack)
+        kept = kept_in(
+            own["resume"], fingerprint("own errors", *(shell_command(point) for point in asked)), "sweep", stack
+        )
         runner = runner_of(min(count, len(asked)), own["dask"], stack)
         progress = stack.enter_context(Progress(len(asked), "simulating", quiet=written.quiet))
         rows = list(_rows(asked, varied, runner, kept, progress))
@@ -207,7 +210,7 @@ def _row(point: CommandOptions, door: Door) -> Row:
     if (band := getattr(best.confidence, "band", None)) is not None:
         row |= {"low_s": band.low_s, "high_s": band.high_s}
     if (found := getattr(best.confidence, "estimate", None)) is not None:
-        row |= {"ways_error": found.ways, "machines_error": found.machines}
+        row |= taken(found, "ways_error=ways machines_error=machines own_error=own own_class")
     if isinstance(best, TrainingResult):
         need = best.tightest.need
         row |= {"samples_per_s": best.throughput, **taken(need, "memory_bytes=total_bytes available_bytes")}
@@ -272,7 +275,8 @@ def sweep_lines(over: Sequence[str], rows: Sequence[Row], style: Style) -> list[
     lines += ["", *table_lines(columns, style), *mark_lines(fits, style)]
     if len(bounds) == 1:
         both = "both are" if len(rows) == 2 else "all are"
-        lines += style.wrap(f"{both} bound by {next(iter(bounds))}")
+        peaks = "; MFU is of the peak of each precision" * ("precision" in over)
+        lines += style.wrap(f"{both} bound by {next(iter(bounds))}{peaks}")
     if (least := _least_unfit(rows)) is not None:
         needs = f"{_place(over, least)} needs the least, {format_size(least['memory_bytes'], 3)}"
         lines += ["", *style.wrap(f"none fits into the memory of its devices; {needs}", "red")]
@@ -336,8 +340,11 @@ def _verdict(over: Sequence[str], rows: Sequence[Row], ranked: Sequence[Row]) ->
 
 def _ratio(over: Sequence[str], slower: Row, faster: Row) -> Ratio:
     """Return how many times as long a sample takes; of other machines, workloads and precisions less errors cancel."""
-    error = _ERRORS[bool(_OTHER_ERRORS.intersection(over))]
-    return ratio_of(1 / slower["samples_per_s"], 1 / faster["samples_per_s"], (slower[error], faster[error]))
+    usual = _ERRORS[bool(_OTHER_ERRORS.intersection(over))]
+    mine, theirs = (
+        None if row[usual] is None else Error(row[usual], *(row[name] for name in _OWN)) for row in (slower, faster)
+    )
+    return ratio_of(1 / slower["samples_per_s"], 1 / faster["samples_per_s"], (mine, theirs))
 
 
 def _place(over: Sequence[str], row: Row) -> str:

@@ -214,21 +214,26 @@ def head_lines(
     changed: ChangeEffect | None = None,
     of: str = "",
     outside: Iterable[str] = (),
+    names: Sequence[str] = (),
 ) -> list[str]:
     """Return *title*; what was *changed*, and the time without; and each aspect outside all measured rows, once.
 
     The time with the changes and that without err as those of two ways on one machine.  *of* names what takes that
-    time where several answers stand below.  Aspects are those of *found*, and *outside*.
+    time where several answers stand below.  Aspects are those of *found*, called *names*, and *outside*.
     """
     error = next((each.estimate.ways * 2**0.5 for each in found if each.estimate is not None), None)
     lines = [*style.wrap(title, "bold"), *(style.wrap(changed.said(of, error), hang=2) if changed is not None else [])]
     texts = dict.fromkeys([*(text for confidence in found for text in confidence.outside), *outside])
-    return [*lines, *(line for text in texts for line in style.wrap(f"not validated: {text}", "red", hang=2))]
+    for text in texts:
+        of = [name for name, each in zip(names, found, strict=False) if text in each.outside]
+        which = f" ({', '.join(of)})" if 0 < len(of) < len(names) else ""
+        lines += style.wrap(f"not validated{which}: {text}", "red", hang=2)
+    return lines
 
 
-def trust_lines(confidence: Confidence, style: Style, *, full: bool = False) -> list[str]:
-    """Return how sure an answer is, where anything is known of that; *full*, or on a page: how to tighten its band."""
-    said = confidence.why if full or isinstance(style, Collected) else confidence.brief
+def trust_lines(confidence: Confidence, style: Style, of: str = "time", *, full: bool = False) -> list[str]:
+    """Return how sure an answer is *of* what, where that is known; *full*, or on a page: how to tighten its band."""
+    said = (confidence.why if full or isinstance(style, Collected) else confidence.brief)(of)
     return style.wrap(f"trust: {said}", "dim", hang=2) if said else []
 
 

@@ -46,7 +46,7 @@ class ChangeEffect:
             line += f"; the next step ends {late}, and those after it take {format_duration(self.then_s)}"
         if self.without_s is None:
             return f"{line}; without that there is no answer"
-        takes = f"; {of or 'it'} takes" if self.delay_s is not None else f": {of} takes" if of else ":"
+        takes = f": {of or 'the whole'} takes" if self.delay_s is None else f"; {of or 'it'} takes"
         takes, without = f"{takes} {format_duration(self.time_s)}", format_duration(self.without_s)
         if not math.isclose(self.without_s, self.time_s, rel_tol=1e-9):
             more = Ratio(self.time_s / self.without_s, error).signed_words
@@ -58,7 +58,8 @@ class ChangeEffect:
         for name, without_s, with_s in self.losses_s()[:1]:
             if (share := (with_s - without_s) / lost_s) > 0:
                 most = "all" if share >= 1 else "nearly all" if share > _NEARLY else f"{100 * share:.0f} %"
-                return f"; {most} of the {'gain' if lost_s < 0 else 'loss'}: {name}"
+                takes = f"{format_duration(with_s, 3)} instead of {format_duration(without_s, 3)}"
+                return f"; {most} of the {'gain' if lost_s < 0 else 'loss'}: {name}, {takes}"
         return "".join(f"; {name}: {instead} instead of {without}" for name, without, instead in self.others[:1])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from simulator.bands.composition import Estimate
 from simulator.results.columns import percent
 from simulator.results.confidence import BAND_HEAD
 
@@ -69,10 +70,29 @@ class Ratio(NamedTuple):
         return f"equal within the model's error of {100 * self.unsure:.0f} %: {apart}"
 
 
-def ratio_of(slower: float, faster: float, errors: tuple[float | None, float | None]) -> Ratio:
-    """Return the ratio of two times, given the half-width of each that does not cancel between them."""
+class Error(NamedTuple):
+    """What errs in a comparison: ``usual``, and ``own``, which the answer's parts of the class ``of`` add."""
+
+    usual: float
+    own: float = 0.0
+    of: str = ""
+
+
+def error_of(found: Estimate | None, *, same: bool = True) -> Error | None:
+    """Return what errs of *found* against an answer for the *same* machine, or for another."""
+    return None if found is None else Error(found.ways if same else found.machines, found.own, found.own_class)
+
+
+def ratio_of(slower: float, faster: float, errors: tuple[Error | None, Error | None]) -> Ratio:
+    """Return the ratio of two times, given what errs of each; own errors of one class cancel, others do not.
+
+    What one step waits for its host, another that computes does not.
+    """
     mine, theirs = errors
-    known = None if mine is None or theirs is None else math.hypot(mine, theirs)
+    known = None
+    if mine is not None and theirs is not None:
+        own = (mine.own - theirs.own,) if mine.of == theirs.of else (mine.own, theirs.own)
+        known = math.hypot(mine.usual, theirs.usual, *own)
     return Ratio(slower / faster if faster > 0 else math.inf, known)
 
 

@@ -119,7 +119,7 @@ def _pace(question: StepQuestion, roles: Sequence[Role], slowest: int) -> float:
     """Return the time of the slowest rank with the same device as role *slowest*, relative to the mean."""
     device, pace = roles[slowest].place.device, roles[slowest].pace
     contends = question.contention and (question.options.trains or question.layout.zero == 3)
-    if not contends or question.one_process:
+    if not contends:
         return pace
     of_stages = question.layout.pp > 1
     alike = [role for i, role in enumerate(roles) if role.place.device is device and (i == slowest or not of_stages)]

@@ -7,19 +7,17 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from simulator.results.columns import percent, rate_words, three_digits
-from simulator.results.comparison import ratio_of, times_words
+from simulator.results.comparison import error_of, ratio_of, times_words
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.rates import rates_of, tflops_words
 from simulator.results.step_confidence import UNSURE, fits_by_band, memory_band, memory_band_words, step_confidence
-from simulator.results.step_view import INPUT_WORDS, MODE_WORDS, TIGHT, has_baseline, limit_words, link_kind
+from simulator.results.step_view import INPUT_WORDS, MATTERS, MODE_WORDS, TIGHT, has_baseline, limit_words, link_kind
 from simulator.results.training_run import TrainingRun
 from simulator.step.memory import MemoryNeed
 from simulator.units import format_capacity, format_duration, format_size
 
 if TYPE_CHECKING:
     from simulator.results.input import InputRun
-
-MATTERS = 0.1  # of a step
 
 
 def answer_lines(result: TrainingRun) -> list[str]:
@@ -74,8 +72,8 @@ def lacks(result: TrainingRun) -> Iterator[str]:
     if run is not None and not run.fits:
         found.append(("the host", run.host_bytes, run.host_available_bytes, run.host_missing_bytes))
     for of, needs, has, missing in found:
-        share = f" ({percent(missing / has)})" if missing < TIGHT * has else ""
-        over = f"{format_size(missing, 3)}{share} more than {of} has, {format_capacity(has)}"
+        more = percent(missing / has) if missing < TIGHT * has else format_size(missing, 3)
+        over = f"{more} more than {of} has, {format_capacity(has)}"
         band = f" ({memory_band_words(result, need)})" * _may_fit(result, need)
         yield f"needs {format_size(needs, 3)}{band}, {over}"
 
@@ -94,13 +92,11 @@ def _fit_words(result: TrainingRun) -> list[str]:
     need = result.tightest.need
     if not isfinite(need.available_bytes):
         return []
-    each = f" per {'CPU' if result.step.on_host else 'GPU'}" if result.device_count > 1 else ""
-    what = "" if result.device_count > 1 else f"{trained_words(result)} "
-    unlike = len({device.need.total_bytes for device in result.memory}) > 1
-    most = "at most " * unlike
-    said = f"{what}fits: {most}{format_size(need.total_bytes, 3)} of {format_capacity(need.available_bytes)}{each}"
+    of, unlike = "CPU" if result.step.on_host else "GPU", len({device.need.total_bytes for device in result.memory}) > 1
+    needs = f"fits: {format_size(need.total_bytes, 3)} of {format_capacity(need.available_bytes)}"
     if result.device_count == 1:
-        return ["; ".join(filter(None, (said, memory_band_words(result, need))))]
+        return ["; ".join(filter(None, (f"{trained_words(result)} {needs}", memory_band_words(result, need))))]
+    said = f"{needs} {'on the fullest' if unlike else 'per'} {of}"
     total = sum(device.count * device.need.total_bytes for device in result.memory)
     unsure = f" ({UNSURE})" * (fits_by_band(result, need) is False)
     return [f"{said}, {format_size(total, 3)} in all{unsure}"]
@@ -126,24 +122,24 @@ def _achieved_words(result: TrainingRun) -> str:
 
 def _communication_words(result: TrainingRun) -> str:
     """Return what communication costs, over which links, and how much more work all devices do than one."""
-    whole_s, of, exposed_s = result.step_time_s, [], result.exposed_s
-    share = f"{percent(exposed_s / whole_s)} of the step ({format_duration(exposed_s, 3)} exposed)"
-    links = links_of(result)
-    cost = f"communication{over_words(result)} costs {share}"
+    whole_s, exposed_s, links = result.step_time_s, result.exposed_s, links_of(result)
+    share, exposed = percent(exposed_s / whole_s), f"({format_duration(exposed_s, 3)}; band not measured)"
+    cost = f"communication{over_words(result)} costs {share} of the step {exposed}"
     if result.question.where.fabric is not None and links:
         enough = exposed_s < MATTERS * whole_s
-        cost = f"{links} {'is enough' if enough else 'holds the step up'}: communication costs {share}"
+        share += f" of the step, {'less' if enough else 'more'} than {100 * MATTERS:.0f} %"
+        cost = f"{links} {'is enough' if enough else 'holds the step up'}: communication costs {share} {exposed}"
     if _gains(result):
         several = f"{result.device_count:,} {'devices' if result.step.on_host else 'GPUs'}"
-        found = step_confidence(result).estimate
-        error = None if found is None else found.ways
+        error = error_of(step_confidence(result).estimate)
         ratio = ratio_of(result.device_count * result.scaling_efficiency, 1.0, (error, error))
         band = f" ({ratio.band})" * bool(ratio.band)
-        of.append(f"{several} do {times_words(ratio.value)} times the work of one{band}")
-        lost_s = whole_s - result.alone_s
-        if lost_s > 0 and exposed_s / lost_s <= 1:
-            cost += f", {100 * exposed_s / lost_s:.0f} % of what is lost"
-    return ": ".join([*of, cost])
+        work, lost_s = f"{several} do {times_words(ratio.value)} times the work of one{band}", whole_s - result.alone_s
+        if 0 < exposed_s <= lost_s:
+            lost = f"{100 * exposed_s / lost_s:.0f} % of the loss is"
+            cost = f"{lost} communication{over_words(result)}, {share} of the step {exposed}"
+        return f"{work}; {cost}"
+    return cost
 
 
 def links_of(result: TrainingRun) -> str:

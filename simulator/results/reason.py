@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from simulator.plan.plan import Plan
 from simulator.results.columns import percent
-from simulator.results.comparison import TIE, Ratio, ratio_of, times_words
+from simulator.results.comparison import TIE, Ratio, error_of, ratio_of, times_words
 from simulator.results.result import Result, listed, name_among
 from simulator.units import format_duration, format_size
 
@@ -112,16 +112,16 @@ def _peak(result: TrainingResult) -> float:
 
 def _lost_by(best: TrainingResult, other: TrainingResult) -> str:
     """Return what the slower *other* waits for, or what bounds it."""
-    from simulator.results.headline import MATTERS, over_words
+    from simulator.results.headline import over_words
     from simulator.results.rates import rates_of
-    from simulator.results.step_view import limit_words, waits_of
+    from simulator.results.step_view import MATTERS, limit_words, main_wait, waits_of
 
-    waits = waits_of(other)
-    name = max(waits, key=lambda each: waits[each], default="")
-    if waits.get(name, 0.0) < MATTERS:
-        mine, theirs = (f"MFU {percent(rates_of(each).mfu)}" for each in (best, other))
-        used = f" at {theirs} ({best.machine}: {mine})" * (best.step.part != other.step.part and mine != theirs)
-        return f"is bound by {limit_words(other)}{used}"
+    waits, name, unlike = waits_of(other), main_wait(other), best.step.part != other.step.part
+    if not name:
+        mine, theirs = (rates_of(each).mfu for each in (best, other))
+        used = f"{best.machine} reaches only {percent(mine)} of its peak ({other.machine}: {percent(theirs)})"
+        less = f"; the gain is below that in peak FLOP/s, as {used}" * (unlike and mine < theirs)
+        return f"is bound by {limit_words(other)}{less}"
     waited = f"{format_duration(waits[name] * other.step_time_s, 3)} ({100 * waits[name]:.0f} %) of its step for"
     if name != "exposed":
         return f"waits {waited} {_WAITS[name]}"
@@ -133,19 +133,29 @@ def _lost_by(best: TrainingResult, other: TrainingResult) -> str:
     links = over_words(best) if over_words(best) != over_words(other) else ""
     own = f" ({called}: {format_duration(best.exposed_s, 3)}{links})"
     against = own * bool(best.exchanging_s)
-    besides = f"; even without communication it takes {times_words(rest.value)} times as long{_boards(best, other)}"
+    besides = f"; even without communication it takes {times_words(rest.value)} times as long{_rest_words(best, other)}"
     return (
         f"{begin}waits {waited} communication{over_words(other)}{against}{besides if rest.value > 1 + MATTERS else ''}"
     )
 
 
-def _boards(*results: TrainingResult) -> str:
-    """Return the power limits of the boards of two *results*, the faster first, if that of the slower is lower."""
-    nodes = (result.timeline.machine.node(result.step.device) for result in results)
-    most, least = (getattr(node.part, "board_power", None) or 0.0 for node in nodes)
-    if not 0.0 < least < most:
+def _rest_words(best: TrainingResult, other: TrainingResult) -> str:
+    """Return what of *other* takes most longer than in *best*, besides communication: a wait, or a kind of kernels."""
+    from simulator.results.step_view import LOST, SHARE_WORDS, kernel_words, time_shares
+
+    shares = [{name: s / each.samples for name, s in time_shares(each).items()} for each in (best, other)]
+    names = [name for name in shares[1] if LOST.get(name) != "exposed"]
+    name = max(names, key=lambda each: shares[1][each] - shares[0].get(each, 0.0), default="")
+    if name != "computing":
+        return f", as {SHARE_WORDS[name]} takes {format_duration(shares[1][name] * other.samples, 3)}" if name else ""
+    kinds = [{kind.kind: kind.time_s / each.samples for kind in each.step.kinds} for each in (best, other)]
+    kind = max(kinds[1], key=lambda each: kinds[1][each] - kinds[0].get(each, 0.0), default="")
+    if not kinds[0].get(kind):
         return ""
-    return f", on boards of {least:.0f} W against {most:.0f} W"
+    words = f", as its {kernel_words(kind)} take {times_words(kinds[1][kind] / kinds[0][kind])} times as long"
+    nodes = (each.timeline.machine.node(each.step.device) for each in (best, other))
+    most, least = (getattr(node.part, "board_power", None) or 0.0 for node in nodes)
+    return words + f" on a board of {least:.0f} W (not {most:.0f} W)" * (0.0 < least < most)
 
 
 def _beside(best: Result, bounds: Sequence[Result], among: Sequence[Result]) -> str:
@@ -174,9 +184,7 @@ def _is_slower(best: Answer, other: Answer) -> bool:
 
 def _ratio(best: Answer, other: Answer) -> Ratio:
     """Return how many times as long *other* takes; on one machine, more of the errors cancel."""
-    found = [each.confidence.estimate for each in (best, other)]
-    same = best.machine == other.machine
-    mine, theirs = (None if each is None else each.ways if same else each.machines for each in found)
+    mine, theirs = (error_of(each.confidence.estimate, same=best.machine == other.machine) for each in (best, other))
     return ratio_of(_s_a_sample(other), _s_a_sample(best), (mine, theirs))
 
 
@@ -194,10 +202,10 @@ def _remedied(best: TrainingResult, other: TrainingResult, among: Sequence[Train
     ratio = Ratio(change.step_time_s / other.samples / _s_a_sample(best), _ratio(best, other).error)
     if abs(ratio.value - 1.0) < _EQUAL:  # it is the best
         return ""
-    times = f"{ratio.value:.3g} times as long as {name_among(best, among)}"
-    alike = "" if ratio.is_clear else ", equal within the model's error"
-    takes = f"takes {format_duration(change.step_time_s)}, {times}{alike}"
-    return f"{name_among(other, among)} fits with {change.change} and {takes}"
+    alike = ", equal within the model's error" * (not ratio.is_clear and not ratio.inverse.is_clear)
+    takes = f"{format_duration(change.step_time_s)}, {ratio.value:.3g} times as long{alike}"
+    only = f"{name_among(best, among)} is {'faster' if ratio.is_clear else 'needed only without it'}"
+    return f"with {change.change}, {name_among(other, among)} fits and takes {takes}: {only}"
 
 
 def _because(best: Result, other: Result, name: str, called: str) -> str:
@@ -227,6 +235,7 @@ def _because(best: Result, other: Result, name: str, called: str) -> str:
 def steps_verdict(results: Sequence[TrainingResult]) -> list[str]:
     """Return the fastest way to run a step and why, in a few sentences; machines are compared by throughput."""
     from simulator.results.headline import lacks, unfit_words
+    from simulator.results.step_confidence import may_overflow
 
     fitting = [result for result in results if result.fits]
     if not fitting:
@@ -234,11 +243,15 @@ def steps_verdict(results: Sequence[TrainingResult]) -> list[str]:
     ranked, bare, bounds = _compared(fitting)
     best = ranked[0]
     noun = "" if not best.is_bound else "bound" if len({r.samples for r in ranked}) == 1 else "bound per sample"
-    said = [_ranked(ranked, results, noun)]
+    first, *more = _ranked(ranked, results, noun).splitlines()
     unfit = {name_among(each, results): each for each in results if not each.fits}
-    remedied = [words for each in unfit.values() if (words := _remedied(best, each, results))]
-    said = [*remedied, *said] if len(ranked) == 1 else [*said, *remedied]
+    tight = [name_among(each, results) for each in fitting if may_overflow(each, each.tightest.need.total_bytes)]
+    if all(math.isfinite(each.tightest.need.available_bytes) for each in fitting):
+        fits = "it fits" if len(fitting) == 1 else "both fit" if len(fitting) == 2 else "all fit"
+        first += f"; {fits}{f', though {listed(tight)} may run out of memory *' if tight else ''}"
+    said = [first, *more]
     said += [f"{name} {unfit_words(each)}: {'; '.join(lacks(each))}" for name, each in unfit.items()]
+    said += [words for each in unfit.values() if (words := _remedied(best, each, results))]
     if bare:
         named = listed([name_among(result, results) for result in bare])
         said.append(f"{named} would need {format_duration(bare[0].step_time_s)} with exchanges on the bare links alone")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import hypot, sqrt
+from statistics import NormalDist
 from typing import Any
 
+from simulator.bands.composition import LEVEL
 from simulator.questions.run import RunQuestion
 from simulator.records import dataclass, replace
 from simulator.results import SCHEMA_VERSION, plain, taken
@@ -29,6 +32,7 @@ class Run:
     first_s: float
     low_s: float | None = None
     high_s: float | None = None
+    pace: float = 1.0  # of its steps, relative to the predicted one
 
     @property
     def rates(self) -> Rates:
@@ -38,7 +42,7 @@ class Run:
     @property
     def trained_s(self) -> float:
         """Seconds of steps that are kept."""
-        return self.steps * self.result.step_time_s
+        return self.steps * self.pace * self.result.step_time_s
 
     @property
     def wall_s(self) -> float:
@@ -53,14 +57,50 @@ class Run:
     @property
     def band_s(self) -> tuple[float, float] | None:
         """The run's time with the step's band, at the same interval in steps; None where the step has none."""
+        ends = self._ends
+        return None if ends is None else (ends[0].wall_s, ends[1].wall_s)
+
+    @property
+    def _ends(self) -> tuple[Run, Run] | None:
+        """The run with the step at either end of its band."""
         if self.low_s is None or self.high_s is None:
             return None
-        ends = []
-        for step_s in (self.low_s, self.high_s):
-            factor, cycle = step_s / self.result.step_time_s, self.cycle
-            cycle = replace(cycle, trained_s=factor * cycle.trained_s, evaluated_s=factor * cycle.evaluated_s)
-            ends.append(self.first_s + self.steps * step_s / cycle.goodput)
-        return ends[0], ends[1]
+        low, high = (self._paced(step_s / self.result.step_time_s) for step_s in (self.low_s, self.high_s))
+        return low, high
+
+    def _paced(self, factor: float) -> Run:
+        cycle = self.cycle
+        cycle = replace(cycle, trained_s=factor * cycle.trained_s, evaluated_s=factor * cycle.evaluated_s)
+        return replace(self, cycle=cycle, pace=factor * self.pace)
+
+    @property
+    def lost_s(self) -> float:
+        """Seconds of the run that keep no step: evaluations, stops to write, restarts, and steps done again."""
+        return (1.0 - self.cycle.goodput) * (self.wall_s - self.first_s)
+
+    @property
+    def failed_times(self) -> tuple[int, int]:
+        """The numbers of failures between which theirs lies in 80 % of runs.
+
+        They are independent, so the root of their number (plus 3/8) is nearly normal, with a deviation of 1/2: F. J.
+        Anscombe, "The transformation of Poisson, binomial and negative-binomial data" (1948).
+        """
+        half, root = NormalDist().inv_cdf((1.0 + LEVEL) / 2.0) / 2.0, sqrt(self.failures + 0.375)
+        low, high = (int(max(0.0, (root + end) ** 2 - 0.375)) for end in (-min(half, root), half))
+        return low, high
+
+    @property
+    def lost_band_s(self) -> tuple[float, float] | None:
+        """Seconds between which ``lost_s`` lies, by the step's band and the number of failures; None without a band."""
+        ends, shares = self._ends, self.cycle.shares
+        if ends is None:
+            return None
+        each_s = (shares["restarts"] + shares["repeated"]) * (self.wall_s - self.first_s) / (self.failures or 1.0)
+        terms = [
+            (end.lost_s - self.lost_s, each_s * (n - self.failures))
+            for end, n in zip(ends, self.failed_times, strict=True)
+        ]
+        return max(0.0, self.lost_s - hypot(*terms[0])), self.lost_s + hypot(*terms[1])
 
     @property
     def gpu_hours(self) -> float:

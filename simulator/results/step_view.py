@@ -36,8 +36,8 @@ NETWORKS = ("ethernet", "infiniband", "efa", "omnipath")
 _MASTERS = {f"master-{form}": f"{form}, fp32 master weights" for form in ("bf16", "fp16", "fp8")}
 _SHOWN_USES = 3  # of a tight memory
 TIGHT = 0.5  # of a memory: from here on, whether the step fits is what comes first
-_WORTH_SAYING, _LEAST = 0.1, 0.05  # of a step, in a cell and in a line
-_LOST = {
+MATTERS, _LEAST = 0.1, 0.05  # of a step, in a cell and in a line
+LOST = {
     **dict.fromkeys(("data", "tensor", "context", "expert", "tied"), "exposed"),
     "slowest": "slowest rank",
     "fill": "bubble",
@@ -105,7 +105,8 @@ def _offload(run: OffloadRun | None) -> Iterator[Fact]:
 
 def _explained(result: TrainingRun) -> Iterator[Fact]:
     several = result.device_count > 1
-    yield Fact("bound by", limit_words(result) if several and result.bound != "input" else bound_words(result))
+    limit = limit_words(result, " (its kernels)") if several and result.bound != "input" else bound_words(result)
+    yield Fact("bound by", limit)
     yield Fact("achieved", _achieved(result), detail=several or result.tokens > 0)  # else MFU says it
     yield Fact("time goes to", largest_words(result))
     if (clock := result.clock) is not None:
@@ -192,26 +193,42 @@ def link_words(machine: Machine, use: LinkUse) -> str:
     return kind if link is None or link.kind in NETWORKS else f"{kind} ({use.name})"
 
 
-def limit_words(result: TrainingRun) -> str:
+def limit_words(result: TrainingRun, of_kernels: str = "") -> str:
     """Return for a cell what bounds a step, and the largest part of its time lost besides.
 
-    Communication or a pipeline bounds a step that waits longer for it than it computes, else what limits its kernels.
+    Communication or a pipeline bounds a step that waits longer for it than it computes, else what limits its kernels,
+    which *of_kernels* says where it waits, too.
     """
     shares, lost = time_shares(result), waits_of(result)
     name = max(lost, key=lambda each: lost[each], default="")
     waits, computes = lost.get(name, 0.0), shares.get("computing", 0.0) / (result.step_time_s or 1.0)
     waited = result.bound if result.bound in ("input", "host") else _BOUNDS.get(name) if waits > computes else None
-    of_kernels = next((each for each in result.step.limits_s if each not in _LOST_BY), result.bound)
-    words = BOUND_WORDS[waited or of_kernels].partition(":")[0]
+    words = BOUND_WORDS[waited or _bound_of_kernels(result)].partition(":")[0]
     if waited is not None:
         return f"{words}, {100 * lost.get(_LOST_BY[waited], 0.0):.0f} %"
-    return f"{words}, {100 * waits:.0f} % {name}" if waits >= _WORTH_SAYING else words
+    return f"{words}{of_kernels}, {100 * waits:.0f} % {name}" if waits >= MATTERS else words
+
+
+def _bound_of_kernels(result: TrainingRun) -> str:
+    """Return what bounds a step or, if that is a wait, what most of the time of its kernels is bound by."""
+    kinds = result.step.kinds
+    if result.bound not in _LOST_BY or not kinds:
+        return result.bound
+    times = {name: sum(getattr(kind, f"{name}_s") for kind in kinds) for name in ("compute", "memory", "latency")}
+    return max(times, key=lambda name: round(times[name], 12))
+
+
+def main_wait(result: TrainingRun) -> str:
+    """Return what the device waits for longest, as :func:`waits_of` names it; empty if that hardly matters."""
+    waits = waits_of(result)
+    name = max(waits, key=lambda each: waits[each], default="")
+    return name if waits.get(name, 0.0) >= MATTERS else ""
 
 
 def waits_of(result: TrainingRun) -> dict[str, float]:
     """Return the shares of a step's time that its device waits: exposed communication, slowest rank, bubble, ..."""
     whole_s = result.step_time_s or 1.0
-    return sums_by_key((_LOST[name], s / whole_s) for name, s in time_shares(result).items() if name in _LOST)
+    return sums_by_key((LOST[name], s / whole_s) for name, s in time_shares(result).items() if name in LOST)
 
 
 def trust_words(result: TrainingRun) -> str:

@@ -223,13 +223,17 @@ WORTH_SAYING = 1.03  # least speed-up worth mentioning
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """A change and its time for as many samples; with it, ``batch`` in a micro-batch, ``samples`` on a device."""
+    """A change and its time for as many samples; with it, ``batch`` in a micro-batch, ``samples`` on a device.
+
+    ``total_bytes``, what a device then needs, is only of the first that fits.
+    """
 
     change: str
     step_time_s: float
     fits: bool
     batch: int
     samples: int
+    total_bytes: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from simulator.errors import InputError, refused
 from simulator.questions.layout import parse_layout
 from simulator.records import dataclass, field, replace
 from simulator.results import SCHEMA_VERSION, plain, taken
+from simulator.results.comparison import Error, error_of
 from simulator.results.rates import Rates, rates_from, rates_of
 from simulator.results.step_confidence import all_fit_by_band
 from simulator.results.step_view import SHARE_WORDS, time_shares
@@ -26,7 +27,7 @@ from simulator.search.space import Candidate, Division, Space
 from simulator.spelling import spelt
 from simulator.units import format_size
 
-_AS_TOLD = ("step_time_s", "memory_bytes", "fits_by_band", "ways_error", "available_bytes")
+_AS_TOLD = ("step_time_s", "memory_bytes", "fits_by_band", "available_bytes")
 _LEAST_SIMULATED = 16
 _last: list[tuple[Space, Pricer]] = []
 _WORTH_SAYING = 0.01
@@ -44,7 +45,7 @@ class RankedLayout(NamedTuple):
     outside: tuple[str, ...]
     fits_by_band: bool | None
     rates: Rates
-    ways_error: float | None  # half-width of the logarithm of what errs between ways on the same machine
+    error: Error | None  # in comparisons on the same machine
     available_bytes: float
 
 
@@ -136,7 +137,9 @@ def find_best(
             if answer["step_time_s"] is not None:
                 band = None if answer["band"] is None else Band(**answer["band"])
                 told: dict[str, Any] = {name: answer[name] for name in _AS_TOLD}
-                told |= {"shares_s": dict(answer["shares"]), "band": band, "rates": rates_from(answer["rates"])}
+                error = None if answer["error"] is None else Error(*answer["error"])
+                told |= {"shares_s": dict(answer["shares"]), "band": band, "error": error}
+                told |= {"rates": rates_from(answer["rates"])}
                 ranking.append(RankedLayout(way, outside=tuple(answer["outside"]), **told))
             elif answer["reason"] is None:
                 slower += 1
@@ -203,11 +206,11 @@ def simulate_way(space: Space, way: Candidate, bound_s: float) -> dict[str, Any]
         return {"step_time_s": None, "reason": why}
     if not result.fits:
         return {"step_time_s": None, "reason": MEMORY}
-    sure, need = result.confidence.estimate, result.tightest.need
+    need = result.tightest.need
     return {
         "step_time_s": result.step_time_s,
         **result.confidence.to_dict(),
-        "ways_error": None if sure is None else sure.ways,
+        "error": error_of(result.confidence.estimate),
         **taken(need, "memory_bytes=total_bytes available_bytes"),
         "fits_by_band": all_fit_by_band(result),
         "rates": plain(rates_of(result)),

@@ -190,8 +190,11 @@ def crew_of(
     contends: bool,
     exchanges: Mapping[str, GroupExchange] | None = None,
 ) -> RankRoles:
-    """Return the workers of *roles*, each at its pace or, with *contends*, at the pace of the slowest equal device."""
-    alike = Counter[Device]()  # ranks by device model
+    """Return the workers of *roles*, each at its pace or, where all wait for it, at that of the slowest equal device.
+
+    Also one process for all GPUs waits for the slowest; its kernels share nothing with exchanges (*contends*).
+    """
+    waits, alike = contends or question.one_process, Counter[Device]()  # ranks by model
     for role in roles:
         alike[role.place.device] += role.count
     workers = []
@@ -203,7 +206,7 @@ def crew_of(
             place,
             captured=question.options.cuda_graph,
             loads=contends,
-            pace=role.pace * (slowest_of(alike[device], device.constants) if contends else 1.0),
+            pace=role.pace * (slowest_of(alike[device], device.constants) if waits else 1.0),
             prefix=f"{place.name}/" if len(roles) > 1 else "",
             host_stream=HOST if question.one_process else "",
         )

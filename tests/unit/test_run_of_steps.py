@@ -252,7 +252,7 @@ def test_a_run_without_failures_says_so(capsys: pytest.CaptureFixture[str]) -> N
     assert "next: --mtbf 25000h, usual for so many GPUs, to count failures, checkpoints and restarts" in " ".join(
         text.split()
     )
-    assert "\ntrust: band " in text
+    assert "\ntrust: time " in text
     assert run([*RUN.split(), "--tokens", "1B", "--mtbf", "3h", "--checkpoint-time", "5s", "-q"]) == 0
     assert "no failures" not in capsys.readouterr().out
 

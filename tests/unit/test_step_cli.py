@@ -249,11 +249,11 @@ def test_how_far_to_trust_it(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_trust_line_is_the_band_its_evidence_and_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*STEP, "--quiet"]) == 0
     (brief,) = (x for x in capsys.readouterr().out.splitlines() if x.startswith("trust"))
-    assert re.fullmatch(r"trust: band -\d+ to \+\d+ %; [\d,]+ measurements of \d+ sources, device measured", brief)
+    assert re.fullmatch(r"trust: time -\d+ to \+\d+ %; [\d,]+ measurements of \d+ sources, device measured", brief)
     assert run([*STEP, "--quiet", "-v"]) == 0
     (line,) = (x for x in capsys.readouterr().out.splitlines() if x.startswith("trust"))
     band, evidence, command = line.removeprefix("trust: ").split("; ")
-    assert re.fullmatch(r"band -\d+ to \+\d+ %", band)
+    assert re.fullmatch(r"time -\d+ to \+\d+ %", band)
     assert re.fullmatch(r"[\d,]+ measurements of \d+ sources, device measured", evidence)
     assert command.startswith("to tighten it: validate run --topology p3.2xlarge.yaml ")
 
