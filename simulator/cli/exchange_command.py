@@ -316,8 +316,8 @@ def _sweep_verdict(one: Sequence[Result], style: Style) -> list[str]:
 
 def _sweep_trust(by_size: Sequence[Sequence[Result]]) -> str:
     best = best_of(by_size[-1])
-    said = best.confidence.brief(f"time of {format_size(best.size_bytes)}")
-    return f"trust: {said}" if said else ""
+    said = best.confidence.brief
+    return f"trust: time of {format_size(best.size_bytes)}{said.removeprefix('band')}" if said else ""
 
 
 def _unfit_lines(unfit: Mapping[str, str], style: Style) -> list[str]:

@@ -225,15 +225,16 @@ def head_lines(
     lines = [*style.wrap(title, "bold"), *(style.wrap(changed.said(of, error), hang=2) if changed is not None else [])]
     texts = dict.fromkeys([*(text for confidence in found for text in confidence.outside), *outside])
     for text in texts:
-        of = [name for name, each in zip(names, found, strict=False) if text in each.outside]
-        which = f" ({', '.join(of)})" if 0 < len(of) < len(names) else ""
+        whose = [name for name, each in zip(names, found, strict=False) if text in each.outside]
+        which = f" ({', '.join(whose)})" if 0 < len(whose) < len(names) else ""
         lines += style.wrap(f"not validated{which}: {text}", "red", hang=2)
     return lines
 
 
 def trust_lines(confidence: Confidence, style: Style, of: str = "time", *, full: bool = False) -> list[str]:
     """Return how sure an answer is *of* what, where that is known; *full*, or on a page: how to tighten its band."""
-    said = (confidence.why if full or isinstance(style, Collected) else confidence.brief)(of)
+    said = confidence.why if full or isinstance(style, Collected) else confidence.brief
+    said = f"{of}{said.removeprefix('band')}" if said else ""
     return style.wrap(f"trust: {said}", "dim", hang=2) if said else []
 
 

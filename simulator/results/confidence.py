@@ -66,17 +66,19 @@ class Confidence:
         """The band in a few words, for tables; ``-`` where there is nothing to measure."""
         return "-" if self.is_exact else band_words(self.band)
 
-    def why(self, of: str = "band") -> str:
-        """Return the width of the band *of* what, what is behind it, and how to tighten it; empty without a band."""
-        return "; to tighten it: ".join(filter(None, (brief, self.narrowed))) if (brief := self.brief(of)) else ""
+    @property
+    def why(self) -> str:
+        """The width of the band, the rows and sources behind it, and how to tighten it; empty without a band."""
+        return f"{self.brief}; to tighten it: {self.narrowed}" if self.brief and self.narrowed else self.brief
 
-    def brief(self, of: str = "band") -> str:
-        """Return the width of the band *of* what, and the rows and sources behind it; empty without a band."""
+    @property
+    def brief(self) -> str:
+        """The width of the band, and the rows and sources behind it, for one line; empty without a band."""
         if (found := self.estimate) is None:
             return ""
         low, high = (f"{100 * math.expm1(end):+.0f}" for end in (found.low, found.high))
         rows, sources = counted(found.widest.rows, "measurement"), counted(found.widest.sources, "source")
-        return f"{of} {low} to {high} %; {rows} of {sources}, {self.known}"
+        return f"band {low} to {high} %; {rows} of {sources}, {self.known}"
 
     @property
     def widest(self) -> str:

@@ -71,7 +71,7 @@ class SingleResult:
             **changed_entry(self.changed),
             **taken(self, "question=words time_s"),
             **self.confidence.to_dict(),
-            "trust": self.confidence.why() or None,
+            "trust": self.confidence.why or None,
             **taken(self, "least_s account"),
         }
         if self.size_bytes is not None:

@@ -61,7 +61,7 @@ class TrainingResult(TrainingRun):
         machine = Fact("machine", f"{self.machine}, {device_words(self)}")
         head = machine, *change_fact(self.changed), Fact("network", what), Fact("strategy", self.way)
         answers = (Fact("answer", said) for said in answer_lines(self))
-        return html_of([*head, *answers, *step_view(self), Fact("trust", self.confidence.why() or "not measured")])
+        return html_of([*head, *answers, *step_view(self), Fact("trust", self.confidence.why or "not measured")])
 
     @cached_property
     def confidence(self) -> Confidence:

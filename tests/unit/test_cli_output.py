@@ -310,7 +310,7 @@ def test_a_scaling_curve_says_what_time_is_lost_to_within_the_width(monkeypatch:
 def test_a_sweep_says_how_sure_its_largest_size_is(columns: str, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     out = shown(["--topology", "dgx-h100", "--workload", "sweep:8B-512B", "--strategy", "nccl"], capsys)
-    assert "trust in the time of 512 B: band -" in out
+    assert "trust: time of 512 B -" in out
     assert columns or all(line.startswith("#") for line in out.splitlines() if "trust" in line)
 
 
