@@ -21,7 +21,6 @@ from simulator.questions.checks import WITHOUT_NCCL, in_ways, refuse_all
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Software
 from simulator.records import replace
-from simulator.results import WORDS
 from simulator.results.bottleneck import LinkUse
 from simulator.results.columns import bandwidth_column, duration_column, percent, shortened_ring, size_column
 from simulator.results.confidence import BAND_HEAD
@@ -237,14 +236,9 @@ def _limit_words(result: Result, use: LinkUse) -> str:
     most = f", about the most that NCCL reaches{by}" * (near > 0 and use.utilisation > _NEAR * near)
     adds = " (the switch adds: busbw counts more than a link carries)" * algorithm.startswith("nvls")
     carries = f"{result.limiting_kind} at {percent(use.utilisation)} of its rate{most}{adds}"
-    machine = result.timeline.machine
-    for other in sorted(result.links, key=lambda each: -each.utilisation):
-        link = machine.link(other.name)
-        kind = "" if link is None else WORDS["links"].get(link.kind, link.kind)
-        if kind and kind != result.limiting_kind:
-            close = f"; {kind} is close behind, at {percent(other.utilisation)}"
-            return carries + close * (other.utilisation > _NEAR * use.utilisation)
-    return carries
+    busy = {result.kind_of(each): each.utilisation for each in sorted(result.links, key=lambda each: each.utilisation)}
+    close = [kind for kind in busy if kind != result.limiting_kind and busy[kind] > _NEAR * use.utilisation]
+    return "; ".join([carries, *(f"{kind} is close behind, at {percent(busy[kind])}" for kind in close[-1:])])
 
 
 def _sweep(

@@ -135,7 +135,7 @@ def _next(found: Sequence[TrainingResult], written: CommandOptions, style: Style
         trains_all = first.step.trained_count == first.step.parameter_count
         if first.step.options.mode == "train":
             command = shell_command(alone, ["run"], tokens="1T" if trains_all else "100M", gpu_hour=_PRICE)
-            return next_lines("what a run costs; ask for each machine, with its price for 2USD", style, command)
+            return next_lines("what a run costs; ask for each machine, with its price in place of 2USD", style, command)
     if written.what_if:
         return []
     if len(machines) == 1 and written.parallel:
@@ -153,12 +153,10 @@ def _next(found: Sequence[TrainingResult], written: CommandOptions, style: Style
 
 def _captures(found: Sequence[TrainingResult]) -> bool:
     """Return whether each of *found* can run as a CUDA graph, and none does."""
-    if any(result.step.options.cuda_graph for result in found):
-        return False
     with suppress(InputError):
         for result in found:
             changed(result.question, options=replace(result.question.options, cuda_graph=True))
-        return True
+        return not any(result.step.options.cuda_graph for result in found)
     return False
 
 

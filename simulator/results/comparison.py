@@ -38,7 +38,7 @@ class Ratio(NamedTuple):
         """The band of the ratio: 80 % band 1.3 to 1.9; empty without one."""
         if self.error is None:
             return ""
-        low, high = (times_words(self.value * math.exp(end)) for end in (-self.error, self.error))
+        low, high = (f"{self.value * math.exp(end):.3g}" for end in (-self.error, self.error))
         return f"{BAND_HEAD} {low} to {high}"
 
     @property
@@ -64,7 +64,7 @@ class Ratio(NamedTuple):
 
     def equal_words(self) -> str:
         """Return that the two are equal, how far apart they are, and how far the model may err."""
-        if self.value <= 1.0 + TIE:
+        if self.value <= 1.0 + TIE and self.unsure <= TIE:
             return "equal within 1 %"
         apart = f"{100 * (self.value - 1.0):.1f} % apart"
         return f"equal within the model's error of {100 * self.unsure:.0f} %: {apart}"

@@ -123,10 +123,12 @@ class Result:
     @property
     def limiting_kind(self) -> str:
         """The kind of the link that limits it, or the name of what else does; empty if nothing moves."""
-        if self.bottleneck is None:
-            return ""
-        link = self.timeline.machine.link(self.bottleneck.name)
-        return self.bottleneck.name if link is None else WORDS["links"].get(link.kind, link.kind)
+        return "" if self.bottleneck is None else self.kind_of(self.bottleneck)
+
+    def kind_of(self, use: LinkUse) -> str:
+        """Return the kind of the link of *use*, or its name, if it is none."""
+        link = self.timeline.machine.link(use.name)
+        return use.name if link is None else WORDS["links"].get(link.kind, link.kind)
 
     @property
     def price_per_hour(self) -> Price | None:

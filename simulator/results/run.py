@@ -65,13 +65,12 @@ class Run:
         """The run with the step at either end of its band."""
         if self.low_s is None or self.high_s is None:
             return None
-        low, high = (self._paced(step_s / self.result.step_time_s) for step_s in (self.low_s, self.high_s))
-        return low, high
-
-    def _paced(self, factor: float) -> Run:
-        cycle = self.cycle
-        cycle = replace(cycle, trained_s=factor * cycle.trained_s, evaluated_s=factor * cycle.evaluated_s)
-        return replace(self, cycle=cycle, pace=factor * self.pace)
+        ends = []
+        for factor in (step_s / self.result.step_time_s for step_s in (self.low_s, self.high_s)):
+            trained_s, evaluated_s = factor * self.cycle.trained_s, factor * self.cycle.evaluated_s
+            cycle = replace(self.cycle, trained_s=trained_s, evaluated_s=evaluated_s)
+            ends.append(replace(self, cycle=cycle, pace=factor * self.pace))
+        return ends[0], ends[1]
 
     @property
     def lost_s(self) -> float:
