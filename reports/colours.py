@@ -1,7 +1,5 @@
 """One colour per meaning, in all figures: those of ``colours.yaml``, and of the kernels' classes."""
 
-from __future__ import annotations
-
 from simulator.package_data import own_data
 from simulator.workload.operators import CLASSES
 

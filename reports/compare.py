@@ -1,7 +1,5 @@
 """What the page of a comparison shows beside its text: plots of its document, and what the machine said of itself."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Figures over sizes, of a checked log, of how a step scales, of a scenario's answers, and of a program's streams."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Mapping, Sequence

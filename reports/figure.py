@@ -1,7 +1,5 @@
 """The figure of a collective: the comparison of strategies on the left, the machine, coloured by use, on the right."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Sequence
 

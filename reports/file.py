@@ -1,7 +1,5 @@
 """Figures as files, with words at their foot; the same figure gives the same bytes."""
 
-from __future__ import annotations
-
 import io
 import logging
 import textwrap

@@ -1,7 +1,5 @@
 """A step's kernels under its device's roofline (Williams et al., 2009), memory over time, and stages' works."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from math import isfinite
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Positions of the symbols in a drawing of a machine, in rows of the PCIe tree's order, lines not crossed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from reports.view import HOST_LINKS, DrawnEdge, Symbol, View

@@ -1,7 +1,5 @@
 """An answer as one self-contained HTML page: its words, tables that sort, the machine, a timeline to zoom, sources."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence

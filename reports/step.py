@@ -1,7 +1,5 @@
 """The figure of a step: where its time goes, what would be faster, what its memory holds; or of several, compared."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from math import isfinite

@@ -1,7 +1,5 @@
 """The part of a machine that a figure shows, a node of a large cluster, say: symbols, links, and what is left out."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

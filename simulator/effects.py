@@ -1,7 +1,5 @@
 """What a command does besides its answer: files, code, connections; of other people's data only if trusted."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager

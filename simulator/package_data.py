@@ -1,7 +1,5 @@
 """Tables of facts that come with the packages, as YAML or JSON, and regular expressions among them."""
 
-from __future__ import annotations
-
 import json
 import re
 from functools import cache

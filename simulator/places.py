@@ -1,7 +1,5 @@
 """The devices of a machine, and the hosts that launch their kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 

@@ -5,8 +5,6 @@ is ``global_batch=64``, ``--parallel tp=8,pp=4`` is ``parallel="tp=8,pp=4"``, ``
 ``sizes={"layers": 12}``.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import warnings

@@ -1,7 +1,5 @@
 """How errors name a field of a question: each door spells ``mention("bucket_bytes", 0)`` as its users write it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Literal

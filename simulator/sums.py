@@ -1,7 +1,5 @@
 """Numbers and other values that belong together, by key: :func:`sums_by_key`, :func:`lists_by_key`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, TypeVar
 

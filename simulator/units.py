@@ -1,7 +1,5 @@
 """Quantities as text with units, exact as decimals (``K`` is 1000, ``Ki`` 1024), and as SI floats inside."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal

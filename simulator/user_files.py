@@ -1,7 +1,5 @@
 """Files that users name, opened safely: folders, devices and named pipes are refused before they are opened."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Advice on a step: changes of it and of its machine that make it faster or fit (:func:`advised`, :func:`what_if`)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Calibrations, files of one device's measured constants; kernels of a step, and passes that are no layers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from simulator.api.session import Session

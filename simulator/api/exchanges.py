@@ -1,7 +1,5 @@
 """A strategy's plan as each rank's sends and adds, and whether NCCL could do it with a faster algorithm."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from math import floor

@@ -1,7 +1,5 @@
 """Changes with which a step fits in memory (:class:`StepFitting`), timed, and devices on which it does."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress

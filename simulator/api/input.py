@@ -1,7 +1,5 @@
 """A step with its input pipeline, simulated to a steady state, and remedies if it waits for input."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 from math import ceil, gcd, isfinite, sqrt

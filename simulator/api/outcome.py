@@ -1,7 +1,5 @@
 """What a step asks in vain of its network and devices, whether it fits in memory, and which others are faster."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from math import ceil

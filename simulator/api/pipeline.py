@@ -1,7 +1,5 @@
 """A step of a network whose layers are divided among pipeline stages."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import product
 

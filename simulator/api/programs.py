@@ -1,7 +1,5 @@
 """Programs and Chakra traces on a machine, executed and evaluated; the ranks of a step written as a trace."""
 
-from __future__ import annotations
-
 from functools import cache
 
 from simulator.api.context import Context

@@ -1,7 +1,5 @@
 """A run of equal steps, with its checkpoints and failures in closed form: :func:`run_of`."""
 
-from __future__ import annotations
-
 from math import inf
 
 from simulator.api.context import Context

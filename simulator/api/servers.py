@@ -1,7 +1,5 @@
 """Steps through parameter servers, simulated until they are steady: :func:`run_servers`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import ceil
 

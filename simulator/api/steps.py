@@ -1,7 +1,5 @@
 """One step of a network on one or several devices, which may share its batch unevenly."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 

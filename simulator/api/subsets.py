@@ -1,7 +1,5 @@
 """The fastest GPUs of a machine for a task, among sets that its symmetries (:class:`Symmetry`) do not make equal."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Hashable
 from contextlib import suppress

@@ -4,8 +4,6 @@
 :func:`composed` gives the error classes from which an answer's uncertainty follows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

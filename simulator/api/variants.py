@@ -1,7 +1,5 @@
 """Machines as faults (:func:`faulty_machines`) and settings of NCCL (:func:`applied`, ``settings.yaml``) leave them."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Uncertainty of answers: measured errors by class, ``bands.json`` (docs/decisions/bands.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any

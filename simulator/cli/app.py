@@ -1,7 +1,5 @@
 """The options of ``simulate``.  Their code is imported only when used."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The commands beside the simulation, as ``options.yaml`` declares them.  Their code is imported only when used."""
 
-from __future__ import annotations
-
 import typer
 
 from simulator.cli.written import DECLARED, EPILOG, OPTIONS, SETTINGS, declared, with_options

@@ -1,7 +1,5 @@
 """Completion in bash, zsh and fish: the possible words, whose data are imported when needed, and the scripts."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Mapping
 

@@ -1,7 +1,5 @@
 """``simulate`` for an exchange: a collective with each strategy, on each machine, at each size, and its text."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial

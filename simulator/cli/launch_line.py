@@ -1,7 +1,5 @@
 """``--launch``: a launch line of another program, translated to options; ``--emit``: steps as such lines."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from simulator.api.outcome import prefers_cudnn

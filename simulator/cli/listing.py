@@ -1,7 +1,5 @@
 """``simulate machines``, ``networks``, ``parts`` and ``strategies``: what is built in."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

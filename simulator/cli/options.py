@@ -1,7 +1,5 @@
 """Values of options: each is read as its field's type says, or by a reader of its own (:func:`fields_of`)."""
 
-from __future__ import annotations
-
 import math
 import os
 import re

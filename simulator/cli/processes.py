@@ -1,7 +1,5 @@
 """Where searches and sweeps run, and the file from which they resume."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """``simulate run``: the days, failures and price of a whole run of equal steps."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial

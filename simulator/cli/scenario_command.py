@@ -1,7 +1,5 @@
 """``simulate scenario``: list scenarios, show or copy one, or run it; and its answers as text."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shlex

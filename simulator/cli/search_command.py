@@ -1,7 +1,5 @@
 """``simulate best``: the fastest layouts of a step that fit in memory; ``simulate scale``: its scaling curve."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack

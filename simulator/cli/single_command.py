@@ -1,7 +1,5 @@
 """``simulate`` for a single operation (an operator, a copy, memory accesses, a launch, ...), or a program of them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress

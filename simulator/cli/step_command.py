@@ -1,7 +1,5 @@
 """``simulate --batch``: a training step with each strategy and layout; several, and several machines, side by side."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial

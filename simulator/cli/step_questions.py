@@ -1,7 +1,5 @@
 """From the options of a step to its questions, one for each machine and way: :func:`ask_steps`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product

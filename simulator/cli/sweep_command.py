@@ -1,7 +1,5 @@
 """``simulate sweep``: one question at every combination of values of some options, as a table, CSV or JSON."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -5,8 +5,6 @@ least important columns leave, and the last line names them.  Key columns never 
 each row becomes a record, in which each value follows its heading.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 

@@ -1,7 +1,5 @@
 """Collectives in two levels: ``hierarchical``, and parameter servers (docs/decisions/collectives.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import groupby

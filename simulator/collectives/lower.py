@@ -1,7 +1,5 @@
 """Map a schedule to a machine, and time it by the alpha-beta model (docs/decisions/collectives.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from math import ceil, floor, inf, sqrt

@@ -1,7 +1,5 @@
 """The strategies ``ring``, ``single-ring``, ``bidirectional-ring``, ``multi-ring`` and ``naive-ring``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cache, partial

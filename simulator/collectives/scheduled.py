@@ -1,7 +1,5 @@
 """Strategies of one schedule: ``gpu0``, ``cpu``, trees, ``sharded``, ``gloo`` ... (docs/decisions/collectives.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterator
 from functools import partial
 from itertools import product

@@ -1,7 +1,5 @@
 """What kernels cost on devices: the time of each (:class:`KernelCost`), in seconds, and what bounds it."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from simulator.records import dataclass

@@ -24,8 +24,6 @@
 ``spread`` and ``points`` record how certain a device's factors are and the measurements they were fitted to.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Literal

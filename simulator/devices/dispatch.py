@@ -5,8 +5,6 @@ In a training loop the host runs ahead of the device, so only the rate at which 
 PyTorch's dispatch is modelled operator by operator; for MXNet, only the average time per operator is known.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import ClassVar, Literal
 

@@ -11,8 +11,6 @@ is positive definite in any number of dimensions).  So one measured kernel of th
 times strength / (1 + noise), and a kernel far from all of them keeps its time.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import lru_cache

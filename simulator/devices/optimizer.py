@@ -24,8 +24,6 @@ writes the moments as they are kept, and for which the host waits (``sync_gpu`` 
 (AdamWeightDecayOptimizer of google-research/bert) without fusion.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from simulator.package_data import own_data

@@ -1,7 +1,5 @@
 """The cost of a kernel or an operator on a device, dispatched by kernel class."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable
 from functools import cache, lru_cache

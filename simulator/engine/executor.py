@@ -1,7 +1,5 @@
 """Execution of a plan on a machine: when an activity may start (docs/decisions/engine.md)."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial

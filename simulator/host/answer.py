@@ -1,7 +1,5 @@
 """An answer with its reason (:class:`HostTime`), and what refuses options that a kind of question does not use."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from simulator.errors import InputError

@@ -1,7 +1,5 @@
 """The time of a copy: a small plan on the machine's routes, run by the engine (docs/decisions/host.md)."""
 
-from __future__ import annotations
-
 from simulator.constants import Values
 from simulator.devices.cpu import Cpu
 from simulator.devices.cpu.memory import bandwidth

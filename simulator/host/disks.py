@@ -1,7 +1,5 @@
 """Disks, flash and volumes: the time per block when each thread has one request in flight (docs/decisions/host.md)."""
 
-from __future__ import annotations
-
 from math import pi, sqrt
 from typing import NamedTuple
 

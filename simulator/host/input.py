@@ -1,7 +1,5 @@
 """The input pipeline: loading of a batch, and batches beside steps (docs/decisions/host.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import log
 from typing import Any, Literal, NamedTuple

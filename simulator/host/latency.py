@@ -1,7 +1,5 @@
 """Single accesses of a CPU: what serves a load, and patterns (docs/decisions/host.md)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

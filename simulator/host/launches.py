@@ -1,7 +1,5 @@
 """The cost of issuing work, on device and host, and latencies of a core: arithmetic, branches, locks."""
 
-from __future__ import annotations
-
 from simulator.devices.cpu import Cpu
 from simulator.devices.dispatch import (
     FrontEndCosts,

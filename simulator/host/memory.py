@@ -1,7 +1,5 @@
 """Accesses to a device's memory: passes, gathers, dependent loads, shared lines (docs/decisions/host.md)."""
 
-from __future__ import annotations
-
 from simulator.devices.cpu import LINE_BYTES, Cpu
 from simulator.devices.cpu.memory import bandwidth, gather_times, start_time
 from simulator.devices.dispatch import cpu_call_time, in_graph, stays

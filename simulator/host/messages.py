@@ -1,7 +1,5 @@
 """A message between machines: both ends, frames, switches, and distance (docs/decisions/host.md)."""
 
-from __future__ import annotations
-
 import math
 
 from simulator.constants import Values

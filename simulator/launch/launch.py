@@ -1,7 +1,5 @@
 """Turn a launch line, or the script that contains it, into options of ``simulate``: :func:`read_launch`."""
 
-from __future__ import annotations
-
 import os.path
 import re
 

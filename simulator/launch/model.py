@@ -1,7 +1,5 @@
 """The network that a launch line names, or that Megatron-LM's arguments describe: the zoo's with changed sizes."""
 
-from __future__ import annotations
-
 import re
 from contextlib import suppress
 

@@ -1,7 +1,5 @@
 """Launch lines of nanoGPT, llm.c and torchtitan, with arguments of their own (docs/decisions/launch-lines.md)."""
 
-from __future__ import annotations
-
 import ast
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """Settings in files: DeepSpeed's configuration, and those in place of arguments (docs/decisions/launch-lines.md)."""
 
-from __future__ import annotations
-
 import json
 import math
 import posixpath

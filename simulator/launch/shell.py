@@ -1,7 +1,5 @@
 """Find the commands of a shell script without running it (docs/decisions/launch-lines.md)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 

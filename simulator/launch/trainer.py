@@ -1,7 +1,5 @@
 """Arguments of Hugging Face's Trainer, and those that programs share (docs/decisions/launch-lines.md)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """Divide a shell script into commands and words, as bash quotes them (docs/decisions/launch-lines.md)."""
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping

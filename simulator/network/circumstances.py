@@ -1,7 +1,5 @@
 """Machines that deviate from their files: slow and failed links, and the traffic of other jobs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from simulator.errors import nearest, one_line, refused

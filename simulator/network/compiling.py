@@ -1,7 +1,5 @@
 """From a topology to a :class:`~simulator.network.machine.Machine`, whose equal hosts are made from the first."""
 
-from __future__ import annotations
-
 import re
 
 from simulator.network.machine import Hosts, Link, Machine, Node, RunsOfElements

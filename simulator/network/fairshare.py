@@ -1,7 +1,5 @@
 """Max-min fair shares of capacities among flows, by progressive filling (docs/decisions/host.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any

@@ -1,7 +1,5 @@
 """Devices by name, range and star: ``gpu[0-3]``, ``node*.nic[4-7]``; *said* (option, value) begins each error."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The links and resources that a flow crosses between two endpoints: a :class:`Route`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from simulator.network.machine import Link, Machine

@@ -1,7 +1,5 @@
 """Routes between two endpoints, by the rules of real transports (docs/decisions/host.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 

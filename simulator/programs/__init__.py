@@ -1,7 +1,5 @@
 """Python programs: their files, statements, what these issue, and the resulting plan."""
 
-from __future__ import annotations
-
 import re
 
 from simulator.errors import InputError

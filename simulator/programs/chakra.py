@@ -1,7 +1,5 @@
 """Chakra execution traces, read from and written to protobuf files (docs/decisions/host.md)."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """A Chakra trace as a plan: rank *r* is the machine's GPU *r* (docs/decisions/host.md)."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush

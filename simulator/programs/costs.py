@@ -1,7 +1,5 @@
 """What a program's plan is written from: costs, labels, and the writer's state (docs/decisions/host.md)."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal

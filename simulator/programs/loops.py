@@ -1,7 +1,5 @@
 """Loops: written out until they repeat evenly, then skipped ahead (docs/decisions/host.md)."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from math import floor

@@ -1,7 +1,5 @@
 """Reads a program from a YAML file (docs/programs.md), statement by statement; ``verbs.yaml`` lists their verbs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from pathlib import Path as FilePath

@@ -1,7 +1,5 @@
 """The few constants of one device that a short measurement gives; all 1 without it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from simulator.records import dataclass, field

@@ -1,7 +1,5 @@
 """What questions refuse when they are made: values that a field cannot have, and fields that nothing would read."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields

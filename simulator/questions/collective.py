@@ -1,7 +1,5 @@
 """A collective over GPUs of a machine: :class:`CollectiveQuestion`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal, get_args

@@ -1,7 +1,5 @@
 """The input pipeline of a step, from storage to the devices: :class:`InputQuestion`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 

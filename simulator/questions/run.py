@@ -1,7 +1,5 @@
 """A whole run of equal steps, :class:`RunQuestion`: its failures, checkpoints, evaluations and starts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Annotated
 

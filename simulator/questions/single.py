@@ -1,7 +1,5 @@
 """Questions about one operation on a machine (an operator, launch, copy, access, ...), or about a program of them."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Literal, get_args
 
 from simulator.questions.checks import Checked, From

@@ -1,7 +1,5 @@
 """A step of a network on a machine, :class:`StepQuestion`, and a run of such steps that fails now and then."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal

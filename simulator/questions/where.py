@@ -1,7 +1,5 @@
 """The machine of a question: its topology, number of nodes, links and software; what versions of NCCL can do."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Mapping

@@ -6,8 +6,6 @@ stand alone (``bwd`` for ``phase=bwd``).  The names are those of the fields of t
 ``access:chase,sweep:4KiB-256MiB`` is one question for each size (:func:`swept`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, fields

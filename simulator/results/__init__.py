@@ -4,8 +4,6 @@ A view of an answer is its figures with their names (:class:`Fact`), from which 
 of ``--json`` is one object, with SI units in the names of the keys, and no digits that are rounding.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping

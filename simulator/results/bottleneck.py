@@ -1,7 +1,5 @@
 """The link, memory bus or fabric that limits exchanges: :func:`binding`, :func:`bottleneck_of`."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """A step as a Chakra execution trace: what each rank runs, with the durations of its timeline (docs/chakra.md)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """What a question changes of its machine: slow links and devices, other jobs, a lost server (:class:`ChangeEffect`)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar

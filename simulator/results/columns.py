@@ -1,7 +1,5 @@
 """Aligned columns of figures with units, for terminal output."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """The contents of device memory over a step, from its first kernel to its last."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Whether the input feeds a step, and its limiter if not: :class:`InputRun`."""
 
-from __future__ import annotations
-
 from simulator.engine.timeline import Timeline
 from simulator.host.input import BatchLoad, Loading
 from simulator.questions.input import InputQuestion

@@ -1,7 +1,5 @@
 """What offload costs a step: the update on the host, the copies, and the host's memory (:class:`OffloadRun`)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise

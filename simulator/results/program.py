@@ -1,7 +1,5 @@
 """The result of a program: the times of the host and the devices, their use, the limiter, and the memory held."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

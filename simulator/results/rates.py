@@ -1,7 +1,5 @@
 """The units in which runs are compared: tokens per second, TFLOP/s, MFU, HFU, price, energy (:func:`rates_of`)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

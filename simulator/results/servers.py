@@ -1,7 +1,5 @@
 """The steady state of training through parameter servers: :class:`ServerRun`."""
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import pairwise

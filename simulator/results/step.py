@@ -1,7 +1,5 @@
 """The result of one simulated step, computed from its timeline."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 

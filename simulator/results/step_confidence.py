@@ -5,8 +5,6 @@ file.  ``python docs/make_tables.py FOLDER`` writes it, from the measurements th
 scores.  They only describe past predictions; no prediction reads them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import exp
 from typing import Literal

@@ -5,8 +5,6 @@ The columns, widths and rounding are those of nccl-tests' ``src/util.cu`` (``wri
 out-of-place; it moves no data, so ``#wrong`` is N/A.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from simulator.questions.collective import CollectiveQuestion

@@ -4,8 +4,6 @@ Only the content of the timeline is drawn: a link's counter is the mean rate of 
 that its area is the bytes that crossed the link.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """The answers of a scenario's runs, with their expected values."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from math import inf

@@ -1,7 +1,5 @@
 """Values in scenario files: units, arithmetic, and paths into answers (docs/decisions/engine.md)."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The YAML file of a scenario: its runs, and the expected values of their answers."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Costs of the parts of a step: units of a network, the memory they hold, and exchanges, each by itself."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from functools import cached_property, partial

@@ -1,7 +1,5 @@
 """Step times of candidates, in closed form from their parts (docs/decisions/engine.md): :class:`Pricer`."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable

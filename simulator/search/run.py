@@ -1,7 +1,5 @@
 """The search (:func:`find_best`), the same in any number of processes; how a step scales (:class:`Curve`)."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

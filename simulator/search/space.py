@@ -1,7 +1,5 @@
 """The search space: layouts, micro-batches and recomputation for a global batch (:class:`Space`)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Changes of a step's options that may make it faster, or make it fit into memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Passes that convert numbers or layouts: casts, copies of images, nvfp4 (docs/decisions/step-models.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from simulator.devices.gpu import Gpu

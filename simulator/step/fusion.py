@@ -1,7 +1,5 @@
 """Compiled steps: groups of operators that are one kernel, and what is saved (docs/decisions/step-models.md)."""
 
-from __future__ import annotations
-
 from itertools import accumulate
 
 from simulator.questions.options import StepOptions

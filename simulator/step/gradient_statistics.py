@@ -1,7 +1,5 @@
 """What AdaptDL runs besides a step: statistics of gradients (docs/decisions/step-models.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from simulator.devices.dispatch import dispatch_time

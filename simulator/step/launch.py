@@ -1,7 +1,5 @@
 """One call of a framework: what the host issues, and what then runs (docs/decisions/step-models.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 

@@ -1,7 +1,5 @@
 """What Megatron-LM with Transformer Engine keeps otherwise than plain PyTorch (docs/decisions/step-models.md)."""
 
-from __future__ import annotations
-
 from simulator.questions.options import StepOptions
 from simulator.records import replace
 from simulator.step.precision import has_master, storage_of

@@ -1,7 +1,5 @@
 """What Megatron-Core runs otherwise than layer by layer: joint products, passes (docs/decisions/step-models.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from math import comb

@@ -1,7 +1,5 @@
 """Memory of the forward and backward pass, tensor by tensor, as autograd has it (docs/decisions/step-models.md)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple

@@ -1,7 +1,5 @@
 """One operator alone on a device: the time of its kernels, depending on how they are issued."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from simulator.devices.cpu import Cpu

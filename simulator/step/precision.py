@@ -1,7 +1,5 @@
 """Precision policies: the number format in which each operator computes (docs/decisions/step-models.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from simulator.devices.gpu import Gpu

@@ -1,7 +1,5 @@
 """Recomputation: activations that the backward pass computes again (docs/decisions/step-models.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 

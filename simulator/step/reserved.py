@@ -1,7 +1,5 @@
 """What a process holds beyond tensors: gaps, workspaces and the driver's context (docs/decisions/step-models.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import zip_longest
 from math import ceil, inf

@@ -1,7 +1,5 @@
 """Machines and parts as YAML files, loaded and checked; here what is loaded: :class:`Topology`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 

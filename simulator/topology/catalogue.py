@@ -1,7 +1,5 @@
 """Lookup of topologies and parts by path or name, and pydantic's errors as faults with positions and hints."""
 
-from __future__ import annotations
-
 import os
 import re
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Clusters: equal machines, or groups of equal machines, joined by a network."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import product
 from typing import Any, NamedTuple, cast

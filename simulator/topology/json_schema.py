@@ -1,7 +1,5 @@
 """JSON Schemas of topologies and parts, for editors: ``python -m simulator.topology.json_schema [FOLDER]``."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Loading of a YAML file into a :class:`Topology`: :func:`load_topology`; dumps are told apart."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Name lookup in the file of one machine: parts, devices, links and matrices."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar, cast

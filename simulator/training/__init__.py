@@ -1,7 +1,5 @@
 """How a step is divided, among ranks (:func:`divided`) and unlike devices (:func:`divide`); each way writes a plan."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from simulator.questions.layout import Layout

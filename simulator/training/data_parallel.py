@@ -1,7 +1,5 @@
 """Data parallelism (``dp``): replicas, whose gradients are summed (docs/decisions/parallelism.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The memory of each device in a step over several, with NCCL's (docs/decisions/parallelism.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import cast
 

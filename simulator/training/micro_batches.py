@@ -1,7 +1,5 @@
 """Micro-batches one after the other (:class:`Batches`), and two at once (docs/decisions/parallelism.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import zip_longest

@@ -1,7 +1,5 @@
 """Offload: hosts' memory holds the optimiser's state, and their CPUs update (docs/decisions/parallelism.md)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import ceil

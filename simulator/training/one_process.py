@@ -1,7 +1,5 @@
 """One Python process that drives all GPUs: ``loop``, and torch's nn.DataParallel (docs/decisions/parallelism.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from simulator.collectives.communicator import Unsuitable

@@ -1,7 +1,5 @@
 """Pipeline parallelism (``pp``): parts of the network on different ranks (docs/decisions/parallelism.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The placement of a layout's ranks, and the groups that exchange: :class:`Placement`."""
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import product

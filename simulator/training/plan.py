@@ -1,7 +1,5 @@
 """The plan of a step over one or several devices: ``plan_step``."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property

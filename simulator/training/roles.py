@@ -1,7 +1,5 @@
 """Roles: ranks that do the same, one of which stands for all; and what their devices achieve alone."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence

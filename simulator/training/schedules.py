@@ -1,7 +1,5 @@
 """Schedules of a pipeline: places of parts, and each stage's order of passes (docs/decisions/parallelism.md)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import lru_cache

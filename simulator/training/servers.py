@@ -1,7 +1,5 @@
 """Parameter servers as a key-value store: push, pull, and bounded staleness (docs/decisions/parallelism.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import isqrt
 from typing import Any, NamedTuple

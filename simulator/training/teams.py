@@ -1,7 +1,5 @@
 """Keys and teams of a step through servers: nodes that do the same (docs/decisions/parallelism.md)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import isqrt

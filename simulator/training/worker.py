@@ -1,7 +1,5 @@
 """Ranks in a plan: their exchanges and their work, each in order (docs/decisions/parallelism.md)."""
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 Here are the names of collectives, and the factor between bus bandwidth and algorithm bandwidth.
 """
 
-from __future__ import annotations
-
 from typing import Literal, get_args
 
 Collective = Literal["all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce", "all-to-all", "send-recv"]

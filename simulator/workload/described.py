@@ -5,8 +5,6 @@ prediction reads the same file, so the shapes cannot differ.  A file holds one b
 inference.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields

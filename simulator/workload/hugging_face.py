@@ -13,8 +13,6 @@ A file is read as transformers reads it: ``model_type`` selects the family, and 
 - ``equal``: keys that must be so many times a size, and their values if they are missing (null: that).
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A network: operators in the order of the forward pass, and the tensors between them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Hashable
 from functools import cached_property, lru_cache

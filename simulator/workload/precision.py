@@ -1,7 +1,5 @@
 """Number formats for arithmetic and storage, and their element sizes in bytes."""
 
-from __future__ import annotations
-
 import re
 from typing import Literal, get_args
 

@@ -8,8 +8,6 @@ QLoRA (Dettmers et al., arXiv 2305.14314) keeps the frozen weights of linear lay
 (``get_keys_to_not_convert`` in transformers/integrations/bitsandbytes.py).
 """
 
-from __future__ import annotations
-
 from dataclasses import fields
 from typing import Literal, get_args
 

@@ -4,8 +4,6 @@ Rows are chosen by hash, the SHA-256 of their question: a share of shapes, the s
 frameworks, and the first distinct rows, which calibrate a device; neither times nor the table's order matter.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence

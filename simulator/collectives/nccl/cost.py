@@ -1,7 +1,5 @@
 """Costs of NCCL's kernels on top of the links, at whose pace flows go (docs/decisions/collectives.md)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial

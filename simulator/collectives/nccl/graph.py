@@ -1,7 +1,5 @@
 """The graph with which NCCL would plan, and the rings of its channels (docs/decisions/collectives.md)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import permutations

@@ -1,7 +1,5 @@
 """The plans of NCCL's kernels: ring, tree, NVLS, and point to point (docs/decisions/collectives.md)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise, permutations, zip_longest

@@ -1,7 +1,5 @@
 """One machine as NCCL sees it: planned bandwidths, and paths between devices (docs/decisions/collectives.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from functools import cache
 

@@ -1,7 +1,5 @@
 """NCCL's search in a machine: orders of GPUs, channels and their speed (docs/decisions/collectives.md)."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

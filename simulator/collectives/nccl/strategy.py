@@ -1,7 +1,5 @@
 """The strategy ``nccl``: its choice, costs, and memory of communicators and DeepEP (docs/decisions/collectives.md)."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Collection, Iterable
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The numbers by which NCCL plans, of 2.30.7 or by version (docs/decisions/collectives.md)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple, get_args

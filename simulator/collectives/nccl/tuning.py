@@ -1,7 +1,5 @@
 """NCCL's cost model, by which it chooses algorithm and protocol (docs/decisions/collectives.md)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection
 from itertools import product

@@ -8,8 +8,6 @@ A **library** of kernels is how a framework divides work among threads, and whic
 ``libraries.yaml`` describes each.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import ClassVar, Literal, NamedTuple

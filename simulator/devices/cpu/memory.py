@@ -11,8 +11,6 @@ data transfer or of its instructions, whichever is longer.  Cycle counts are pro
 to other CPUs with their vector width.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

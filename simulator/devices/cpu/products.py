@@ -12,8 +12,6 @@ is copied into a column of a matrix, which is multiplied by the filters; the gra
 then adds the columns back into the image.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from functools import lru_cache

@@ -27,8 +27,6 @@ longer than the one before; it computes the whole tile on the diagonal.  In a wi
 none of its queries sees, and computes the whole of every other tile.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from functools import lru_cache
 from math import ceil

@@ -8,8 +8,6 @@ cuDNN forms the columns in registers on the fly; MIOpen 1.3 writes them to memor
 Chetlur et al., "cuDNN: Efficient primitives for deep learning", 2014, section 3.
 """
 
-from __future__ import annotations
-
 from copy import copy
 from math import ceil
 

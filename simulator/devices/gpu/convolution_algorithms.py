@@ -10,8 +10,6 @@ Lavin, Gray, "Fast algorithms for convolutional neural networks", 2015; Vasilach
 nets with fbfft", 2014.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import ceil
 from typing import NamedTuple

@@ -17,8 +17,6 @@ beside them: a tile of few rows multiplies little of each byte.  A B200 multipli
 4096 x 7168 at 0.83 PFLOP/s and 9,832 rows at 1.07 (SimuMax, Transformer Engine's GroupedLinear).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import lru_cache

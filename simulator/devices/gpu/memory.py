@@ -10,8 +10,6 @@ A pass takes the time of its bytes or of its arithmetic, whichever is longer.  A
 lane: the instructions to which the compiler translates the function in fp32, including integer ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from simulator.constants import Values

@@ -17,8 +17,6 @@ Voltage falls with the clock only down to the level at which the transistors sti
 nearer that level is to the full voltage, and the less a board saves when held far below its boost clock.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 from simulator.constants import Values

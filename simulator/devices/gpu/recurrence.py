@@ -8,8 +8,6 @@ gradients of the weights are one product over all steps.  Kernels that keep the 
 Appleyard, Kocisky, Blunsom, "Optimizing performance of recurrent neural networks on GPUs", 2016.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 

@@ -29,8 +29,6 @@ time and converts it; the statistics divide by the number of elements so far (We
 channel has one block, whose threads wait for each of their loads.
 """
 
-from __future__ import annotations
-
 import math
 
 from simulator.constants import Values

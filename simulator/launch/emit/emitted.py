@@ -1,7 +1,5 @@
 """A step as a launch line of a framework's own options; what it cannot say, as comments: :func:`emitted`."""
 
-from __future__ import annotations
-
 from typing import Literal, get_args
 
 from simulator.errors import refused

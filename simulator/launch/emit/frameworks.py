@@ -1,7 +1,5 @@
 """A step as a launch line of Megatron-LM, torchtitan, or the Trainer with Accelerate or DeepSpeed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The parts of a launch line that is written: :class:`Emission`, :class:`Ranks`."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Collection
 

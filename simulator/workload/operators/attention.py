@@ -1,7 +1,5 @@
 """Attention in one kernel."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Self
 

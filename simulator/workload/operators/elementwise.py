@@ -6,8 +6,6 @@ over its inputs and outputs, with the arithmetic that the models know for it.  A
 because a typing error would silently cost as much as the simplest pass.
 """
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 from simulator.errors import nearest, one_line

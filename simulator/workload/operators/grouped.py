@@ -3,8 +3,6 @@
 Routing that is not balanced, and a capacity beyond which tokens are dropped, say how many rows experts get.
 """
 
-from __future__ import annotations
-
 from math import sqrt
 from statistics import NormalDist
 from typing import Any, ClassVar, Literal, NamedTuple, Self

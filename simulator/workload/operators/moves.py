@@ -5,8 +5,6 @@ blocks like it, do in a loop in Python: ``torch.where`` over the experts that we
 ``hidden_states[None, top_x]``; ``index_add_`` to a result of zeros.
 """
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, Literal, Self
 
 from simulator.package_data import own_data

@@ -1,7 +1,5 @@
 """Products: linear layers, those of experts, and products of activations."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 

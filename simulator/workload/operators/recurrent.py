@@ -22,8 +22,6 @@ last of these again, states in fp32, and then
 - ``_chunk_scan_bwd_ddAcs_stable``: as many multiplications as ``dcb``, reduced on the chip.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal, Self
 

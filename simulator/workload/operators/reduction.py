@@ -1,7 +1,5 @@
 """Sums, means and maxima of rows and of windows of images; normalisation of rows and of the channels of images."""
 
-from __future__ import annotations
-
 from math import prod
 from typing import Any, ClassVar, Literal, Self
 

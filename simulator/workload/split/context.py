@@ -13,8 +13,6 @@ Each rank has two chunks of the sequence, one from either end, so that all ranks
 Attention in a window is refused in rings, as Transformer Engine refuses it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from simulator.errors import divisors, refused

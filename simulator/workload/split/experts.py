@@ -10,8 +10,6 @@ Core, MoE parallel folding).  If these ranks have the same tokens, as in tensor 
 sum with an all-reduce.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import groupby, islice, takewhile
 

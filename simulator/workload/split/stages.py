@@ -1,7 +1,5 @@
 """Pipeline stages: a network cut into consecutive parts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

@@ -12,8 +12,6 @@ reduce-scatter and an all-gather (Korthikanti et al., "Reducing Activation Recom
 4.2).
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from simulator.errors import InputError, divisors

@@ -8,8 +8,6 @@ and of further functions of them alone, are computed beside the trace, so that t
 that depend on inputs or weights are unknown.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import cache
 from math import prod

@@ -5,8 +5,6 @@ Questions and answers go through a connection of its own.  Output of the user's 
 standard input is empty.  A crash or a timeout is reported like any other fault.
 """
 
-from __future__ import annotations
-
 import atexit
 import json
 import os

@@ -1,7 +1,5 @@
 """Find and call the user's factory, and bring its result into one form."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import importlib

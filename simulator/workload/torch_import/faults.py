@@ -1,7 +1,5 @@
 """Faults in the user's module, as one line each: the place, the error, and a remedy."""
 
-from __future__ import annotations
-
 import traceback
 from pathlib import Path
 

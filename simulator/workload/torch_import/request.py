@@ -1,7 +1,5 @@
 """What is asked of a trace, ``--workload torch:...`` with the shapes of the inputs, and what it gives."""
 
-from __future__ import annotations
-
 import re
 
 from simulator.errors import nearest, one_line, refused

@@ -5,8 +5,6 @@ layers), are intercepted by name in torch's Python interface, before torch decom
 what the library's kernels save: no scores, masks of one byte an element, the gates of each time step.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping

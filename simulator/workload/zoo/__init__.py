@@ -1,7 +1,5 @@
 """The zoo: one function per network, which builds it; its entries (:class:`ZooEntry`), and what answers call them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

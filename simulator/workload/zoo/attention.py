@@ -7,8 +7,6 @@ the same, written for the GPU's own generation (FlashAttention 3, cuDNN 9; see
 :class:`simulator.workload.operators.Attention`).  ``fused-fourth``: the same since 2026 (FlashAttention 4, cuDNN 9.14).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal, get_args
 

@@ -18,8 +18,6 @@ VGG: Simonyan and Zisserman, arXiv 1409.1556, table 1 (A, B, D, E), as in torchv
 filtering (He et al., arXiv 1708.05031, section 3.4), NVIDIA DeepLearningExamples'.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -5,8 +5,6 @@ number for each head and distance, shared by all layers of a stack.  Vision tran
 2010.11929, table 1, as in torchvision and Hugging Face.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import prod
 from typing import Any, Literal, get_args

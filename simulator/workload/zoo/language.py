@@ -8,8 +8,6 @@ gpt-oss: arXiv 2508.10925.  Grok-1: xai-org/grok-1, run.py.  Nemotron-H: arXiv 2
 each model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

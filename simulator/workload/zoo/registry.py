@@ -1,7 +1,5 @@
 """Networks by name: ``build_network("resnet50", batch=32)``; ``networks.json`` and ``language.json`` list them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from functools import cache

@@ -15,8 +15,6 @@ SSD300 (Liu et al., arXiv 1512.02325) on ResNet, as NVIDIA's DeepLearningExample
 backbone ends after its third stage, which keeps the size of 38 x 38.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any

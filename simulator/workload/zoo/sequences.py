@@ -16,8 +16,6 @@ separate parameter (weight normalisation).  The kernels that apply it, and the d
 left out, because they do not depend on the samples.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from math import ceil, log, prod

@@ -1,7 +1,5 @@
 """Sizes of decoder-only transformers: plain ones, with experts, with latent attention, with Mamba-2 layers."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from simulator.records import dataclass

@@ -10,8 +10,6 @@ GPUNet: Wang et al., arXiv 2205.00841, by the configurations of NVIDIA's DeepLea
 MobileFaceNet: Chen et al., arXiv 1804.07573, table 1, with InsightFace's identities.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from math import ceil
 from typing import Any

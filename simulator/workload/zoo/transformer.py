@@ -25,8 +25,6 @@ its step sizes and its gate (:class:`~simulator.workload.operators.ChunkScan`), 
 projection; a norm per group; the output projection.
 """
 
-from __future__ import annotations
-
 from simulator.workload import operators as ops
 from simulator.workload.network import Parameter, Split
 from simulator.workload.zoo import Outputs

@@ -11,8 +11,6 @@ TensorFlow/Segmentation/VNet (Milletari et al., arXiv 1606.04797, with fewer lev
 Each returns the logits of each pixel or voxel that is left, as ``(pixels, classes)``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from simulator.workload.operators import BatchNorm, Conv2d
