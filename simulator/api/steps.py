@@ -6,19 +6,19 @@ from functools import cache, partial
 from simulator.api.context import perturbations_of
 from simulator.collectives.communicator import Communicator, Unsuitable
 from simulator.devices.predict import Device
-from simulator.engine.executor import execute
+from simulator.engine.executor import alone, execute
 from simulator.engine.timeline import Timeline
 from simulator.errors import InputError, refused
 from simulator.network.machine import Machine
 from simulator.places import Place, Places
-from simulator.plan.plan import Perturbation, Plan
+from simulator.plan.plan import Fragment, Perturbation, Plan
 from simulator.questions.checks import changed
 from simulator.questions.layout import REPLICAS
 from simulator.questions.step import StepQuestion
 from simulator.records import replace
-from simulator.results.from_timelines import StageTotals, pipeline_result, together_result
-from simulator.results.ran import stream_uses
-from simulator.results.step import StepResult, make_step_result, of_programs, torch_flop_of
+from simulator.results.from_timelines import by_part, exchanged_in, summing_s, tied_s_of, training_result
+from simulator.results.ran import StreamUse, run_counts, stream_uses
+from simulator.results.step import StepResult, make_step_result, of_programs, peak_of, torch_flop_of
 from simulator.results.training import TrainingResult
 from simulator.results.training_run import DeviceMemory
 from simulator.spelling import mention
@@ -37,6 +37,7 @@ from simulator.training.roles import (
     straggler_pace,
 )
 from simulator.training.schedules import in_flight, passing_each
+from simulator.training.worker import STREAM
 from simulator.workload.network import Network
 
 _EXPLICIT = (3, 6, 12)  # micro-batches simulated one by one, tried in turn until their times are periodic
@@ -109,14 +110,6 @@ def run_together(shared: SharedStep, roles: list[Role] | None = None) -> Trainin
         device_memory(own, question, role.place.device, layout, placement=shared.placement)
         for role, own in zip(roles, networks, strict=True)
     ]
-
-    def step_of(number: int) -> StepResult:
-        role = roles[number]
-        prefix = f"{role.place.name}/" if len(roles) > 1 else ""
-        own, count = networks[number], question.micro_batches
-        step = make_step_result(role.place, own, question.rank_options, memory[number], timeline, prefix, count)
-        return step if role.network else _of_whole(step, shared)
-
     if question.offload == "none":
         alone_s = [alone_s_of(role.place.device, role.network or network, question, role.pace) for role in roles]
         rate = alone_rate(roles, network, question)
@@ -125,7 +118,32 @@ def run_together(shared: SharedStep, roles: list[Role] | None = None) -> Trainin
         alone_s = [role.pace * alone_timeline(shared.places, role.place, network, whole).end_s for role in roles]
         samples = network.samples * question.micro_batches
         rate = sum(role.count * samples * role.pace / each for role, each in zip(roles, alone_s, strict=True))
-    return together_result(shared, roles, step_of, memory, alone_s, rate, timeline)
+    uses = dict(sorted(stream_uses(timeline).items(), key=lambda use: use[0].endswith(STREAM)))  # compute streams first
+    prefixes = [f"{role.place.name}/" if len(roles) > 1 else "" for role in roles]
+    of_roles = [uses.get(f"{prefix}compute", StreamUse()) for prefix in prefixes]
+    slowest = max(range(len(roles)), key=lambda i: (alone_s[i], round(of_roles[i].busy_s, 12)))  # or exchanges most
+    waits_s = of_roles[slowest].waits_s.items()
+    exposed_s = sum(waited_s for stream, waited_s in waits_s if stream.endswith(STREAM))
+    exchanging_s = sum(use.busy_s for stream, use in uses.items() if stream.endswith(STREAM))
+    tasks = zip(timeline.plan.tasks, run_counts(timeline), strict=True)
+    fragments = [(part, n) for task, n in tasks for part in task.parts if isinstance(part, Fragment)]
+    role, own, count = roles[slowest], networks[slowest], question.micro_batches
+    said = question.rank_options, memory[slowest], timeline, prefixes[slowest], count
+    step = make_step_result(role.place, own, *said)
+    return training_result(
+        shared,
+        step if role.network else _of_whole(step, shared),
+        rate,
+        (roles, slowest),
+        timeline,
+        max((part for part, _ in fragments), key=lambda part: alone(timeline.machine, part).end_s, default=None),
+        fragments,
+        exchanged_in(timeline),
+        exposed_s=min(exposed_s, exchanging_s),
+        exchanging_s=exchanging_s,
+        memory=by_part(roles, list(zip(networks, memory, strict=True)), question.rank_options),
+        streams=uses,
+    )
 
 
 def _of_whole(step: StepResult, shared: SharedStep) -> StepResult:
@@ -141,6 +159,7 @@ def _run_stages(shared: SharedStep) -> TrainingResult:
     from simulator.api.pipeline import run_pipeline
 
     run = run_pipeline(shared)
+    timeline = run.timeline
     shares = [saved_shares(shared.part, question, layout, number) for number in range(layout.pp)]
     memory = [
         device_memory(
@@ -152,14 +171,54 @@ def _run_stages(shared: SharedStep) -> TrainingResult:
         range(layout.pp),
         key=lambda number: (round(run.stages[number].busy_s(passing_each(layout, count)), 12), -number),
     )
-    stage, need = run.stages[busiest], memory[busiest]
-    said = question.rank_options, need, run.timeline, f"stage {busiest}/", count
+    stage = run.stages[busiest]
+    said = question.rank_options, memory[busiest], timeline, f"stage {busiest}/", count
     step = make_step_result(stage.role.place, stage.network, *said)
-    rate = alone_rate([stage.role for stage in run.stages], shared.network, question)
+    mine, roles = f"stage {busiest}/", [stage.role for stage in run.stages]
+    uses = {name.removeprefix(mine): use for name, use in stream_uses(timeline).items() if name.startswith(mine)}
+    compute = uses.get("compute", StreamUse())
+    exposed_s = compute.waits_s.pop(f"{mine}{STREAM}", 0.0)
+    bubble_s = sum(compute.waits_s.values())
+    summed_s = min(bubble_s + exposed_s, summing_s(timeline))
+    bubble_s += exposed_s - summed_s
+    if exposed_s:
+        compute.waits_s[STREAM] = exposed_s
+    within_s, passing = 0.0, passing_each(layout, count)
+    for stream, use in run.within[busiest].items():  # within the passes of a micro-batch
+        if stream == "host" or stream.endswith(STREAM):
+            waited_s = passing * run.within[busiest]["compute"].waits_s.get(stream, 0.0)
+            compute.busy_s -= waited_s
+            compute.waits_s[stream] = waited_s
+            if stream != "host":
+                uses[stream] = StreamUse(passing * use.busy_s)
+                within_s += waited_s
+    exposed_s = within_s + summed_s
+    exchanges = [(part, passing * times) for part, times in run.exchanged[busiest]]
+    if run.largest is not None:  # once for each reduction of the stage's gradients
+        own = [task for task in timeline.plan.tasks if task.stream == f"{mine}{STREAM}"]
+        exchanges.append((run.largest, sum(task.label != "all-gather" for task in own)))
+    devices = []
+    for number, (each, need, saved) in enumerate(zip(run.stages, memory, shares, strict=True)):
+        place, network = each.role.place, each.network
+        peak = peak_of(network, question.rank_options, place)
+        devices.append(DeviceMemory(place.part, each.role.count, need, peak, number, network, saved))
     sent = [issue.sent for chunk in stage.chunks for issue in chunk.issues if issue.sent is not None]
-    seen = StageTotals(busiest, run.within[busiest], sent, run.exchanged[busiest])
-    held = list(zip(memory, shares, strict=True))
-    return pipeline_result(shared, run.stages, _of_whole(step, shared), held, rate, run.timeline, seen, run.largest)
+    return training_result(
+        shared,
+        _of_whole(step, shared),
+        alone_rate(roles, shared.network, question),
+        (roles, busiest),
+        timeline,
+        run.largest,
+        exchanges,
+        [*exchanged_in(timeline, mine), *((passing, float(passing * each.size_bytes)) for each in sent)],
+        exposed_s=exposed_s,
+        exchanging_s=max(exposed_s, sum(use.busy_s for stream, use in uses.items() if stream != "compute")),
+        memory=tuple(devices),
+        streams=uses,
+        bubble_s=bubble_s,
+        tied_s=min(summed_s, tied_s_of(timeline)),
+    )
 
 
 def with_offload(result: TrainingResult, ranks: Sequence[int]) -> TrainingResult:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from simulator.bands.composition import Band
 from simulator.questions.collective import OF_NCCL
@@ -22,9 +22,6 @@ from simulator.results.step_view import SHARE_WORDS, device_words, step_view, ti
 from simulator.results.training_run import TrainingRun
 from simulator.step.memory import MemoryNeed
 from simulator.units import format_duration
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, repr=False)
