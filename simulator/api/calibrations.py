@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from simulator.api.session import Session
 from simulator.constants import DEFAULT
 from simulator.devices.calibration_file import Certificate, load_calibration, read_calibration
-from simulator.devices.dispatch import HOST_TIMES, DispatchCosts
+from simulator.devices.dispatch import HOST_TIMES
 from simulator.devices.neighbours import kernel_axes, left_out_errors, places_of, sizes_of, variety_of
 from simulator.devices.optimizer import optimizer_kernels
 from simulator.devices.predict import kernel_cost, looped_device
@@ -29,7 +29,7 @@ __all__ += ["places_of", "read_calibration", "sizes_of"]
 
 def host_constants() -> Mapping[str, float]:
     """Return the launch-cost constants that hold for any host, in seconds by name."""
-    costs = DEFAULT(DispatchCosts)
+    costs = DEFAULT["dispatch"]
     return {name: getattr(costs, name) for name in HOST_TIMES}
 
 

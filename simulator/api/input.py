@@ -9,7 +9,7 @@ from simulator.engine.executor import execute
 from simulator.engine.timeline import Timeline
 from simulator.errors import one_line, refused
 from simulator.host.copies import copy_plan
-from simulator.host.input import FedStep, InputCosts, InputWork, batch_load, disks_of, hit_share, plan_input
+from simulator.host.input import FedStep, InputWork, batch_load, disks_of, hit_share, plan_input
 from simulator.network.machine import Machine
 from simulator.plan.plan import PlanBuilder
 from simulator.questions.checks import changed
@@ -90,7 +90,7 @@ class _Input:
 
     def run(self, asked: InputQuestion) -> InputRun:
         shape = self._shape()
-        held = self.cpu.constants(InputCosts).cache_share * self.cpu.memory_bytes
+        held = self.cpu.constants["input"].cache_share * self.cpu.memory_bytes
         feeding = self._feeding(asked, 1.0)
         waiting = asked.workers * asked.prefetch * (1 + asked.pinned)  # batches of the workers, and page-locked ones
         buffers_bytes = feeding.loaders * max(1, waiting) * feeding.load.batch_bytes
@@ -269,7 +269,7 @@ class _Input:
         disks = disks_of(asked, self.machine)
         if disks and not asked.block_bytes:
             yield "block=1MB", replace(asked, block_bytes=max(1e6, asked.sample_bytes))
-        held = self.cpu.constants(InputCosts).cache_share * memory_bytes
+        held = self.cpu.constants["input"].cache_share * memory_bytes
         if disks and asked.cache == "none" and asked.samples and asked.set_bytes <= held and isfinite(held):
             yield "cache=memory,epochs=2", replace(asked, cache="memory", epochs=max(2, asked.epochs))
         if asked.decode == "jpeg" and asked.pixels > _SHORT_PIXELS:  # images are resized beforehand

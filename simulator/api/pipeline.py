@@ -5,7 +5,6 @@ from itertools import product
 
 from simulator.api.context import refuse_passing
 from simulator.collectives.communicator import ConcurrentGroups, Strategy
-from simulator.devices.dispatch import ContentionCosts
 from simulator.engine.executor import alone, execute
 from simulator.engine.timeline import Timeline
 from simulator.errors import refused
@@ -144,7 +143,7 @@ def _paces(places: Places, question: StepQuestion, placement: Placement) -> list
 class _Prices:
     def __init__(self, places: Places, strategy: Strategy) -> None:
         self._machine = places.machine
-        self._memory_passes = places.constants(ContentionCosts).memory_passes
+        self._memory_passes = places.constants["contention"].memory_passes
         self._strategy = strategy
         self._found: dict[object, CollectivePrice] = {}
         self._largest_s = 0.0

@@ -20,11 +20,11 @@ _PACKAGES: dict[str, str] = {}  # by file: the top-level package of its class, o
 
 
 class Values:
-    """The constants of ``FILE``, or of a part of it, as attributes by their names; a class says what is no number.
+    """The constants of a file, or of a part of it, as attributes by their names; a class says what is no number.
 
-    The file is in the ``constants`` folder of the class's top-level package.  ``PARTS``: the classes of those with
-    dotted names; a mapping by default.  ``ALIKE``: prefixes of names, and those whose values they have unless they have
-    their own.  No type checker sees the names; ``tests/unit/test_constants.py`` does.
+    The ``FILE`` of a class is in the ``constants`` folder of its top-level package.  ``PARTS``: the classes of those
+    with dotted names; a mapping by default.  ``ALIKE``: prefixes of names, and those whose values they have unless they
+    have their own.  No type checker sees the names; ``tests/unit/test_constants.py`` does.
     """
 
     FILE: ClassVar[str] = ""
@@ -73,7 +73,7 @@ def constants_file(name: str) -> dict[str, Any]:
 
 
 class Constants:
-    """The constants of each class: ``constants(GemmConstants).fetch``.
+    """The constants of each file: ``constants["gemm"].fetch``; where a class reads it, ``constants(NcclConstants)``.
 
     - ``changed``: values that replace those in the files, by file and name: ``gemm.fetch``.
 
@@ -86,7 +86,14 @@ class Constants:
             file, _, constant = name.partition(".")
             if constant not in _values(file):
                 raise ValueError(f"{name}: there is no such constant")
-        self._filled: dict[type[Values], Any] = {}
+        self._filled: dict[type[Values] | str, Any] = {}
+
+    def __getitem__(self, file: str) -> Values:
+        """Return the constants of *file*, all of them numbers; the same object each time."""
+        if file not in self._filled:
+            self._filled[file] = Values({**_values(file), **_below(self.changed, file)})
+        found: Values = self._filled[file]
+        return found
 
     def __call__(self, cls: type[T]) -> T:
         """Return *cls* filled with its constants; the same object each time."""

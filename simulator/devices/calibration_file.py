@@ -18,7 +18,7 @@
             measured:
               - {rows: 4096, cols: 1024, ratio: 1.08}
 
-``host`` gives seconds that replace constants of :class:`~simulator.devices.dispatch.DispatchCosts`.
+``host`` gives seconds that replace constants of ``dispatch.json``.
 ``neighbours`` holds measured kernels that correct those near them (:mod:`simulator.devices.neighbours`).
 ``clocks`` holds what seconds of load showed of the board's power (:data:`~simulator.questions.calibration.CLOCKS`).
 ``spread`` and ``points`` record how certain a device's factors are and the measurements they were fitted to.
@@ -113,7 +113,7 @@ class DeviceCalibration(_Strict):
     by_class: dict[str, _Factor] = Field({}, description="On the time of one class of kernels")
     by_data_sheet: tuple[str, ...] = Field((), description="Classes of kernels that keep what the data sheet gives")
     host: dict[str, _Seconds] = Field(
-        {}, description="Seconds of the host's calls, by name of DispatchCosts, and of measuring"
+        {}, description="Seconds of the host's calls, by name of dispatch.json, and of measuring"
     )
     neighbours: tuple[NeighboursOf, ...] = Field((), description="Measured kernels that correct those near them")
     clocks: dict[str, _Factor] = Field({}, description="Power of the board in seconds of load: power, burst, stream")

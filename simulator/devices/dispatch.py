@@ -11,25 +11,21 @@ from typing import ClassVar, Literal
 from simulator.constants import DEFAULT, Values
 from simulator.devices.cpu import Cpu
 from simulator.devices.gpu import Gpu
-from simulator.devices.gpu.memory import MemoryCosts, near_bytes
+from simulator.devices.gpu.memory import near_bytes
 from simulator.devices.predict import Device
 from simulator.questions.options import Framework
 from simulator.workload.operators import Operator, Phase
 
 
-class CallCosts(Values, file="cpu_calls"):
-    """Overhead of a framework's calls on a CPU, in seconds beyond their kernels; nothing is issued ahead."""
-
-
 def cpu_dispatch_time(cpu: Cpu, phase: Phase) -> float:
     """Return the seconds that the framework takes before an operator's first kernel starts."""
-    costs = cpu.constants(CallCosts)
+    costs = cpu.constants["cpu_calls"]
     return (costs.forward_s if phase == "fwd" else costs.backward_s) * cpu.calibration.dispatch
 
 
 def cpu_call_time(cpu: Cpu) -> float:
     """Return the seconds that a call of a framework's function takes beyond its kernels, without autograd."""
-    return cpu.constants(CallCosts).call_s * cpu.calibration.dispatch
+    return cpu.constants["cpu_calls"].call_s * cpu.calibration.dispatch
 
 
 class FrontEndCosts(Values, file="front_ends"):
@@ -39,18 +35,14 @@ class FrontEndCosts(Values, file="front_ends"):
     mxnet: Values
 
 
-class DispatchCosts(Values, file="dispatch"):
-    """Constants of an eager framework (PyTorch 2) on a server CPU, the same for all hosts."""
-
-
-HOST_TIMES = tuple(name for name in vars(DEFAULT(DispatchCosts)) if name.endswith("_s"))
+HOST_TIMES = tuple(name for name in vars(DEFAULT["dispatch"]) if name.endswith("_s"))
 """The constants that are times in seconds; a device's calibration may replace them for its own host."""
 
 
 @lru_cache(maxsize=1024)
-def host_costs(device: Gpu | Cpu) -> DispatchCosts:
+def host_costs(device: Gpu | Cpu) -> Values:
     """Return the constants, with the host times that the calibration of *device* replaces."""
-    costs = device.constants(DispatchCosts)
+    costs = device.constants["dispatch"]
     return costs.but(**{name: value for name, value in device.calibration.host.items() if name in HOST_TIMES})
 
 
@@ -134,25 +126,17 @@ def dispatch_time(gpu: Gpu | Cpu, operator: Operator, phase: Phase, *, is_taped:
 # -- kernels by how they are issued ----------------------------------------------------
 
 
-class ContentionCosts(Values, file="contention"):
-    """Constants of concurrent work; ``simulator/constants/contention.json`` explains each."""
-
-
-class IssuingCosts(Values, file="issuing"):
-    """Constants of issuing, the same for all GPUs."""
-
-
 def in_graph(device: Device, kernel_s: float) -> float:
     """Return the seconds of a kernel when a captured graph launches it; *kernel_s* is its time otherwise."""
     if isinstance(device, Cpu) or device.vendor != "nvidia":
         return kernel_s
-    saves_s = device.constants(IssuingCosts).graph_saves_s
+    saves_s = device.constants["issuing"].graph_saves_s
     return max(kernel_s - saves_s, saves_s)
 
 
 def stays(gpu: Gpu, kernel_s: float) -> float:
     """Return the seconds of one pass of a persistent kernel: no start, but a grid-wide barrier after each pass."""
-    costs = gpu.constants(IssuingCosts)
+    costs = gpu.constants["issuing"]
     near = near_bytes(gpu) / gpu.l2_bytes if gpu.l2_bytes else 1.0  # the way to the other half is twice as long
     met_s = (costs.sync_cycles * (2.0 - near) + gpu.sm_count * costs.sync_block_cycles) / gpu.boost_clock_Hz
-    return max(0.0, kernel_s - gpu.constants(MemoryCosts).start_s) + met_s
+    return max(0.0, kernel_s - gpu.constants["memory"].start_s) + met_s

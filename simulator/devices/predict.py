@@ -8,7 +8,7 @@ from typing import Any
 from simulator.devices import Bound, KernelCost
 from simulator.devices.cpu import Cpu
 from simulator.devices.gpu import Gpu
-from simulator.devices.gpu.rates import PowerCosts, held
+from simulator.devices.gpu.rates import held
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
 from simulator.records import replace
@@ -172,7 +172,7 @@ def drawing_device(device: Gpu, power: float) -> Gpu:
 def looped_device(device: Device) -> Device:
     """Return *device* in a loop of calls, each with its share of what the board gives beyond its limit."""
     if isinstance(device, Gpu) and device.burst > 1.0:
-        costs = device.constants(PowerCosts)
+        costs = device.constants["power"]
         return replace(device, burst_s=costs.limiter_s / costs.loop_calls)
     return device
 

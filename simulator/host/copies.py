@@ -1,6 +1,5 @@
 """The time of a copy: a small plan on the machine's routes, run by the engine (docs/decisions/host.md)."""
 
-from simulator.constants import Values
 from simulator.devices.cpu import Cpu
 from simulator.devices.cpu.memory import bandwidth
 from simulator.devices.dispatch import cpu_call_time
@@ -22,17 +21,13 @@ _STAGED = "host-staged"
 _NO_CPU = "the machine has no CPU"
 
 
-class CopyCosts(Values, file="copying"):
-    """Constants of copies, the same for all machines."""
-
-
 def copy_within_s(question: CopyQuestion, places: Places) -> float | None:
     """Return the seconds of a copy within one memory; None where it crosses links, as in :func:`copy_plan`."""
     if question.kind == "h2h":
         cpu = places.host_of(None, question.threads)
         return cpu_call_time(cpu) + _pass_s(cpu, question.size_bytes) + page_faults_s(question, places)
     if question.kind == "d2d":
-        waited_s = places.constants(CopyCosts).waited_s if question.waited or not question.pinned else 0.0
+        waited_s = places.constants["copying"].waited_s if question.waited or not question.pinned else 0.0
         return waited_s + _pass_s(places.gpu(question.src), question.size_bytes * (2 if question.both_ways else 1))
     return None
 
@@ -46,12 +41,12 @@ def page_faults_s(question: CopyQuestion, places: Places) -> float:
     """Return the seconds of page faults on host pages that the copy is the first to touch; 0 where it is not."""
     if not question.fresh or question.kind not in ("h2h", "d2h"):
         return 0.0
-    return question.size_bytes / PAGE_BYTES * places.constants(CopyCosts).page_s
+    return question.size_bytes / PAGE_BYTES * places.constants["copying"].page_s
 
 
 def copy_plan(question: CopyQuestion, places: Places, router: Router) -> Plan:
     """Return the plan of the copy, or of both; raises InputError without such GPUs, a CPU or a route."""
-    plan, costs, machine = PlanBuilder(), places.constants(CopyCosts), router.machine
+    plan, costs, machine = PlanBuilder(), places.constants["copying"], router.machine
     size, faults_s, last = question.size_bytes, page_faults_s(question, places), []
     ways = [route := copy_route(question, router)]
     forked: list[int] = []
@@ -61,7 +56,7 @@ def copy_plan(question: CopyQuestion, places: Places, router: Router) -> Plan:
         ways.append(_through_host(router, *ends) if route.transport == _STAGED else router.route(*ends))
     for way in ways:
         stream, place, staged = f"{way.src}->{way.dst}", machine.nodes[way.src].name, way.transport == _STAGED
-        engine_s, piece_s = _start_s(costs, machine, way), 0.0
+        engine_s, piece_s = _start_s(places, machine, way), 0.0
         rate_Bps = way.bandwidth_Bps * (costs.duplex_share if len(ways) > 1 and question.kind != "p2p" else 1.0)
         if question.pinned or question.kind == "p2p":
             rate_Bps = 1.0 / (1.0 / rate_Bps + (engine_s / costs.staged_piece_bytes if staged else 0.0))
@@ -84,8 +79,9 @@ def copy_plan(question: CopyQuestion, places: Places, router: Router) -> Plan:
     return plan.build()
 
 
-def _start_s(costs: CopyCosts, machine: Machine, way: Route) -> float:
+def _start_s(places: Places, machine: Machine, way: Route) -> float:
     """Return the seconds until an engine's first bytes, which it has to ask host memory for unless it writes there."""
+    costs = places.constants["copying"]
     return costs.engine_s + (0.0 if machine.nodes[way.dst].kind == "cpu" else costs.fetched_s)
 
 
@@ -107,7 +103,7 @@ def copy_bound_s(question: CopyQuestion, places: Places, router: Router) -> floa
 def thread_rate(machine: Machine, places: Places, way: Route) -> float:
     """Return the B/s at which a thread copies between memory of the host at an end of *way* and the buffer."""
     host = next(end for end in (way.src, way.dst) if machine.nodes[end].kind == "cpu")
-    cpu, piece_bytes = places.host_of(host, 1), places.constants(CopyCosts).piece_bytes
+    cpu, piece_bytes = places.host_of(host, 1), places.constants["copying"].piece_bytes
     memory_Bps = bandwidth(cpu, float("inf"), 1)
     buffer_Bps = bandwidth(cpu, piece_bytes, 1) if cpu.vendor == "intel" else memory_Bps
     return 1.0 / (1.0 / memory_Bps + 1.0 / buffer_Bps)
@@ -148,7 +144,7 @@ def _through_host(router: Router, src: int, dst: int) -> Route:
 
 def copy_answer(question: CopyQuestion, places: Places, router: Router, time_s: float) -> HostTime:
     """Return the answer to *question*, which takes *time_s*, with its bound; raises InputError as copy_plan does."""
-    costs, faults_s, size = places.constants(CopyCosts), page_faults_s(question, places), question.size_bytes
+    costs, faults_s, size = places.constants["copying"], page_faults_s(question, places), question.size_bytes
     figures = {"bandwidth_Bps": size / time_s}
     page = f"a page fault of {format_duration(costs.page_s, 3)} for each {PAGE_BYTES // 1024} KiB"
     faults = [f"fresh: it takes {page}"] if faults_s else []
@@ -164,7 +160,7 @@ def copy_answer(question: CopyQuestion, places: Places, router: Router, time_s: 
         return HostTime(time_s, "a copy", bound, (said, *faults), figures)
     route = copy_route(question, router)
     staged = route.transport == _STAGED  # one engine writes to host memory, another reads from it
-    starts_s = route.latency_s + _start_s(costs, router.machine, route) * (2 if staged else 1)
+    starts_s = route.latency_s + _start_s(places, router.machine, route) * (2 if staged else 1)
     waited_s = costs.waited_s if question.waited or not question.pinned else 0.0
     link_Bps, slowest = min((router.machine.capacity_Bps[number] / share, number) for number, share in route.loads)
     link = router.machine.resource_names[slowest]

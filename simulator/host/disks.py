@@ -3,7 +3,6 @@
 from math import pi, sqrt
 from typing import NamedTuple
 
-from simulator.constants import Values
 from simulator.devices.cpu.memory import bandwidth
 from simulator.devices.dispatch import cpu_call_time
 from simulator.errors import InputError, nearest
@@ -20,10 +19,6 @@ _PERCENT = 100
 _SMALL_BYTES = 4096  # size of the requests for which disks' latencies are stated
 _BITS = 8  # of a byte
 _ROUNDS = 4  # requests of each thread for each slot of the disk
-
-
-class FileCosts(Values, file="disks"):
-    """Constants of file requests, other than the disk's."""
 
 
 class _Request(NamedTuple):
@@ -57,7 +52,7 @@ def disk_answer(question: DiskQuestion, machine: Machine, places: Places) -> Hos
     if part is not None and not hits:
         return _block(part, question)
     host = places.host_of(None, question.threads, 1)
-    call_s = (cpu_call_time(host) + host.constants(FileCosts).system_call_s) / min(question.threads, host.core_count)
+    call_s = (cpu_call_time(host) + host.constants["disks"].system_call_s) / min(question.threads, host.core_count)
     copied_s = 2.0 * question.block_bytes / bandwidth(host, float("inf"), question.threads)
     memory_s = call_s + copied_s
     if part is None or hits >= 1.0:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from math import log
 from typing import Any, Literal, NamedTuple
 
-from simulator.constants import Values
 from simulator.devices.cpu import Cpu
 from simulator.devices.cpu.memory import bandwidth
 from simulator.errors import nearest, refused
@@ -22,10 +21,6 @@ _DEEP = 256  # requests in flight: more than any disk serves at once
 _CHANNELS = 3
 _LABELS = 0.02  # largest share of labels in the input
 _EQUAL = 1.0 + 1e-9
-
-
-class InputCosts(Values, file="input"):
-    """Constants of loading samples, the same for all machines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +65,7 @@ def batch_load(
     missed: float = 1.0,  # share of the samples that is not in memory
 ) -> BatchLoad:
     """Return the load of *samples*, of which the share *missed* is not in memory; or InputError."""
-    costs, clock_Hz = cpu.constants(InputCosts), cpu.core_clock(cpu.core_count)
+    costs, clock_Hz = cpu.constants["input"], cpu.core_clock(cpu.core_count)
     decode_s = costs.decode_cycles * asked.pixels / clock_Hz if asked.decode == "jpeg" else 0.0
     cycles, resized = costs.sample_cycles, False
     if is_image and not asked.augment and asked.pixels:  # in one or three channels, labels left aside

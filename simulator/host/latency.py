@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from simulator.devices.cpu import LINE_BYTES, CoreCosts, Cpu
+from simulator.devices.cpu import LINE_BYTES, Cpu
 from simulator.devices.cpu.memory import bandwidth, own_share
 from simulator.errors import InputError, nearest, stated
 from simulator.host.answer import HostTime
@@ -319,7 +319,7 @@ def _drawn(question: AccessQuestion, memory: Memory, cpu: Cpu, touched_bytes: fl
     threads = min(cpu.threads, cpu.core_count) if question.threads is not None else 1
     rate_Bps = bandwidth(cpu, touched_bytes, threads)
     rate_Bps = rate_Bps if memory.bandwidth_Bps is None else min(rate_Bps, memory.bandwidth_Bps)
-    return threads, cpu.constants(CoreCosts).lines_in_flight, rate_Bps
+    return threads, int(cpu.constants["cpu_cores"].lines_in_flight), rate_Bps
 
 
 def _crossing(question: AccessQuestion, size_bytes: float) -> float:

@@ -15,7 +15,6 @@ from simulator.devices.dispatch import (
 from simulator.devices.predict import Device, operator_costs
 from simulator.errors import InputError
 from simulator.host.answer import HostTime
-from simulator.host.copies import CopyCosts
 from simulator.network.machine import Machine
 from simulator.questions.single import CoreQuestion, LaunchQuestion
 from simulator.topology.parts import CpuPart
@@ -76,7 +75,7 @@ def _call_s(question: LaunchQuestion, device: Device) -> float:
             return cpu_call_time(device)
         raise InputError(f"call={call}: a CPU has no streams")
     if call == "read":
-        return bare_launch_time(device) + device.constants(CopyCosts).engine_s + costs.wait_s
+        return bare_launch_time(device) + device.constants["copying"].engine_s + costs.wait_s
     if call == "empty":
         return bare_launch_time(device) + (costs.wait_s if question.timed == "device" else 0.0)
     return costs.wait_s if call == "wait" else costs.call_s

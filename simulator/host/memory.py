@@ -4,7 +4,7 @@ from simulator.devices.cpu import LINE_BYTES, Cpu
 from simulator.devices.cpu.memory import bandwidth, gather_times, start_time
 from simulator.devices.dispatch import cpu_call_time, in_graph, stays
 from simulator.devices.gpu import Gpu
-from simulator.devices.gpu.memory import MemoryCosts, near_bytes
+from simulator.devices.gpu.memory import near_bytes
 from simulator.devices.predict import Device, kernel_cost
 from simulator.errors import InputError, stated
 from simulator.host.answer import HostTime, check_access_options
@@ -167,7 +167,7 @@ def _gpu_chase_answer(question: AccessQuestion, part: GpuPart, gpu: Gpu) -> Host
     far_s = None if part.l2_latency is None else 2.0 * part.l2_latency  # after the near half has missed
     l1, l2 = ("l1", part.l1_size_per_sm or 0.0, part.l1_latency), ("l2", near_bytes(gpu), part.l2_latency)
     stages: list[LatencyLevel] = []
-    held, slope = 0.0, gpu.constants(MemoryCosts).walk_slope
+    held, slope = 0.0, gpu.constants["memory"].walk_slope
     for name, size, latency_s in (l1, l2, ("far_l2", gpu.l2_bytes, far_s)):
         reach = 1.0 / (1.0 + (question.size_bytes / size) ** slope) if size else 0.0
         if reach > held and latency_s is not None:
@@ -189,7 +189,7 @@ def _with_few_threads(
     question: AccessQuestion, part: GpuPart, gpu: Gpu, full_s: float
 ) -> tuple[float, str | None, tuple[str, ...]]:
     """Return a pass's time with *question*'s threads, *full_s* with all, its new bound if any, and why."""
-    costs, block = gpu.constants(MemoryCosts), question.block_threads
+    costs, block = gpu.constants["memory"], question.block_threads
     resident = question.resident
     if question.persistent and block and not resident:
         resident = gpu.sm_count * block  # one block stays on each SM

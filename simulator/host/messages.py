@@ -2,7 +2,6 @@
 
 import math
 
-from simulator.constants import Values
 from simulator.errors import InputError, stated
 from simulator.host.answer import HostTime
 from simulator.network.machine import Link
@@ -19,13 +18,9 @@ _MTUS = (1500.0, 9000.0)
 _LARGE_BYTES = 1e9  # large enough for its payload share to be the limit
 
 
-class DistanceCosts(Values, file="distance"):
-    """Constants of distances and switches, the same for all networks."""
-
-
 def message_answer(question: MessageQuestion, places: Places, router: Router) -> HostTime:
     """Return the time of a message or a round trip, and its reason; raises InputError where it does not fit."""
-    machine, costs = router.machine, places.constants(DistanceCosts)
+    machine, costs = router.machine, places.constants["distance"]
     if question.switches < 1:
         raise InputError(f"switches is at least 1; got {question.switches}")
     route, line = _line(question, router)

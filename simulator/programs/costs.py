@@ -6,14 +6,7 @@ from typing import Any, Literal
 
 from simulator.devices import KernelCost
 from simulator.devices.cpu import Cpu
-from simulator.devices.dispatch import (
-    ContentionCosts,
-    FrontEndCosts,
-    bare_launch_time,
-    cpu_call_time,
-    dispatch_time,
-    graph_launch_time,
-)
+from simulator.devices.dispatch import FrontEndCosts, bare_launch_time, cpu_call_time, dispatch_time, graph_launch_time
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.memory import achieved_bandwidth
 from simulator.devices.predict import kernel_cost, steady_device
@@ -131,7 +124,7 @@ def _together(device: Any, costs: Sequence[KernelCost], seconds: float) -> tuple
     if not isinstance(device, Gpu) or not seconds:
         return seconds, bound, (1.0, 0.0)
     moving_s = sum(cost.bytes for cost in costs) / achieved_bandwidth(device)
-    filling_rate = device.constants(ContentionCosts).filling_share * device.peak_flops_per_s["fp32"]
+    filling_rate = device.constants["contention"].filling_share * device.peak_flops_per_s["fp32"]
     filled_s = (cost.flop / filling_rate for cost in costs if cost.bound == "compute")
     computing_s = min(by_bound.get("arithmetic", 0.0), sum(filled_s))
     return seconds, bound, (min(1.0, computing_s / seconds), min(1.0, moving_s / seconds))

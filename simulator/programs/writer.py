@@ -7,7 +7,7 @@ from functools import partial
 
 from simulator.collectives.communicator import Unsuitable
 from simulator.devices.cpu import Cpu
-from simulator.devices.dispatch import DispatchCosts, FrontEndCosts
+from simulator.devices.dispatch import FrontEndCosts
 from simulator.errors import InputError
 from simulator.host.copies import copy_plan, copy_within_s
 from simulator.network.routing import Router
@@ -257,7 +257,7 @@ class Writer:
         self.state.copies += 1
         label = exchange.collective
         stream, name = self.stream(gpu, exchange.stream), f"{gpu}/{exchange.stream}"
-        issued = self.on_host(label, self.places.constants(DispatchCosts).bare_launch_s, use="issue")
+        issued = self.on_host(label, self.places.constants["dispatch"].bare_launch_s, use="issue")
         after = (issued, *stream.after, *self._ready(exchange.reads))
         about = c.ProgramLabel("copy", bytes=exchange.size_bytes)
         number = self.builder.splice(fragment, label=label, stream=name, after=after, place=gpu, about=about)

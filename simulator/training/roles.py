@@ -8,8 +8,8 @@ from itertools import pairwise
 from statistics import NormalDist
 
 from simulator.collectives.communicator import FragmentLoads
-from simulator.constants import Constants, Values
-from simulator.devices.dispatch import ContentionCosts, graph_launch_time
+from simulator.constants import Constants
+from simulator.devices.dispatch import graph_launch_time
 from simulator.devices.gpu import Gpu
 from simulator.devices.predict import Device
 from simulator.errors import InputError, nearest, one_line
@@ -74,14 +74,10 @@ def _meant(machine: Machine, name: str) -> tuple[frozenset[int], ...]:
     return tuple(frozenset((gpu,)) for gpu in found)
 
 
-class FleetCosts(Values, file="fleet"):
-    """Constants of a fleet of equal devices."""
-
-
 def slowest_of(count: int, known: Constants) -> float:
     """Return the slowest of *count* devices relative to the mean: the greatest normal deviate (Blom, 1958)."""
     greatest = NormalDist().inv_cdf((count - 0.375) / (count + 0.25))
-    return 1.0 + known(FleetCosts).device_spread * greatest
+    return 1.0 + known["fleet"].device_spread * greatest
 
 
 MOST_ROLES = 32  # of equal devices that exchanges load unequally
@@ -108,7 +104,7 @@ class Role:
 
 def loaded(roles: Sequence[Role]) -> dict[int, float]:
     """Return the GPUs that an exchange of *roles* loads, each with its memory traffic for a byte that it exchanges."""
-    return {role.node: role.place.device.constants(ContentionCosts).memory_passes for role in roles}
+    return {role.node: role.place.device.constants["contention"].memory_passes for role in roles}
 
 
 def roles_of(

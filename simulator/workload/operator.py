@@ -88,8 +88,8 @@ class Operator(metaclass=KindOfCard):
     ``called`` is its name in refusals, where it is not that of the class.  ``least_inputs`` tensors are read at least;
     those at the places ``indices`` hold integers (words, labels).
 
-    ``host_constant`` names the host's time for the call beyond that of any call (``DispatchCosts`` of
-    :mod:`simulator.devices.dispatch`).  ``issued``: the calls that the host makes, forward and backward.
+    ``host_constant`` names the host's time for the call beyond that of any call (``dispatch.json`` of the
+    constants).  ``issued``: the calls that the host makes, forward and backward.
 
     ``fp32_in_mixed``: what a graph in mixed precision computes in fp32; ``fp32_always``: with weights in half precision
     too.  ``quantised``: what a network quantised after training multiplies in integers; ``narrow``: what recipes with

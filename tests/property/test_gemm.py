@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from simulator.constants import DEFAULT
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.gemm import gemm_cost, product_time
-from simulator.devices.gpu.rates import PowerCosts, arithmetic_rate, sustained_clock
+from simulator.devices.gpu.rates import arithmetic_rate, sustained_clock
 from simulator.workload.kernels import Gemm
 from tests.devices import find_gpu
 from tests.examples import few
 
-POWER = DEFAULT(PowerCosts)
+POWER = DEFAULT["power"]
 
 _NAMES = ("m40", "p4", "p100-pcie-16gb", "t4", "v100-sxm2-16gb", "a100-sxm4-80gb", "l4", "h100-sxm5-80gb", "mi210")
 GPUS = [find_gpu(name) for name in _NAMES]

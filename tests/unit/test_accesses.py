@@ -10,7 +10,6 @@ import pytest
 
 from simulator.api import Session
 from simulator.constants import DEFAULT
-from simulator.devices.gpu.memory import MemoryCosts
 from simulator.errors import InputError
 from simulator.host.latency import chase, cyclic_share, kept_share, memory_place
 from simulator.questions.where import Where
@@ -253,7 +252,7 @@ def test_few_threads_draw_what_littles_law_says_and_many_what_memory_gives(sessi
 def test_small_blocks_are_begun_one_after_the_other(session) -> None:
     small, large = (seconds(session, f"stream,8MiB,writes=1,block-threads={n}", "a100-sxm4-80gb") for n in (4, 1024))
     blocks = (8 << 20) / 16 / 4
-    assert small == pytest.approx(blocks / (DEFAULT(MemoryCosts).blocks_per_clock * 1.41e9))
+    assert small == pytest.approx(blocks / (DEFAULT["memory"].blocks_per_clock * 1.41e9))
     assert large == seconds(session, "stream,8MiB,writes=1", "a100-sxm4-80gb")
 
 
@@ -374,4 +373,4 @@ def test_a_kernel_that_stays_waits_for_a_barrier_and_starts_only_once(session) -
     card = "rx-6900-xt"
     stays_s = seconds(session, "stream,64KiB,writes=1,block-threads=1024,persistent", card)
     assert stays_s == pytest.approx(0.6e-6, rel=0.25)  # 0.59 us (te42kyfo/gpu-benches, a barrier by atomics)
-    assert stays_s < DEFAULT(MemoryCosts).start_s < seconds(session, "stream,64KiB,writes=1", card)
+    assert stays_s < DEFAULT["memory"].start_s < seconds(session, "stream,64KiB,writes=1", card)

@@ -9,7 +9,7 @@ import pytest
 from simulator.constants import DEFAULT
 from simulator.devices.gpu import Gpu, gpu_from_part
 from simulator.devices.gpu.memory import achieved_bandwidth
-from simulator.devices.gpu.rowwise import BatchNormCosts, rowwise_cost
+from simulator.devices.gpu.rowwise import rowwise_cost
 from simulator.topology.catalogue import load_part
 from simulator.topology.parts import GpuPart
 from simulator.workload.kernels import Rowwise
@@ -17,7 +17,7 @@ from simulator.workload.operators import BatchNorm
 from simulator.workload.precision import Precision
 from simulator.workload.zoo.registry import build_network
 
-BATCH_NORM = DEFAULT(BatchNormCosts)
+BATCH_NORM = DEFAULT["batch_norm"]
 
 
 def gpu(name: str) -> Gpu:

@@ -16,7 +16,6 @@ from simulator.console.run import run_app
 from simulator.constants import DEFAULT
 from simulator.devices import KernelCost
 from simulator.devices.calibration_file import load_calibration
-from simulator.devices.dispatch import DispatchCosts
 from simulator.engine.executor import execute
 from simulator.errors import InputError
 from simulator.places import Places
@@ -169,7 +168,7 @@ def test_calibrating_a_folder_writes_what_simulate_reads(measured, tmp_path, cap
 def test_steps_use_the_host_of_the_calibration(measured):
     step = [row for row in rows_of(measured) if row.kind == "training"][:1]
     plain = bench().again(step, Calibration())[0].predicted_s
-    slow = Calibration(host={name: 20 * getattr(DEFAULT(DispatchCosts), name) for name in ("forward_s", "backward_s")})
+    slow = Calibration(host={name: 20 * getattr(DEFAULT["dispatch"], name) for name in ("forward_s", "backward_s")})
     assert bench().again(step, slow)[0].predicted_s > 2 * plain
 
 
@@ -323,4 +322,4 @@ def test_a_captured_step_takes_the_calibrated_launch_longer():
         return alone_on(machine, network, options, calibrations=calibrations).step_time_s
 
     assert step_s(graph_launch_s=5e-3) - step_s(graph_launch_s=1e-3) == pytest.approx(4e-3, rel=1e-9)
-    assert step_s() == pytest.approx(step_s(graph_launch_s=DEFAULT(DispatchCosts).graph_launch_s), rel=1e-12)
+    assert step_s() == pytest.approx(step_s(graph_launch_s=DEFAULT["dispatch"].graph_launch_s), rel=1e-12)

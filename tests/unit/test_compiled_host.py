@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.devices.dispatch import DispatchCosts, dispatch_time, host_time
+from simulator.devices.dispatch import dispatch_time, host_time
 from simulator.questions.options import StepOptions
 from simulator.step.issue import launches_of
 from simulator.workload.network import Layer, Network, Parameter
@@ -13,7 +13,7 @@ from simulator.workload.zoo.registry import build_network
 from tests.devices import find_gpu
 
 GPU = find_gpu("a100-pcie-40gb")
-COSTS = GPU.constants(DispatchCosts)
+COSTS = GPU.constants["dispatch"]
 COMPILED = StepOptions(precision="fp32", compiled=True, mode="forward")
 N = 4096
 

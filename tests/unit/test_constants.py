@@ -18,7 +18,6 @@ from simulator.api import Question
 from simulator.collectives.nccl.cost import NcclConstants
 from simulator.constants import DEFAULT, Constants, Values, constants_path
 from simulator.devices.gpu.memory import StreamingCosts
-from simulator.devices.gpu.product import GemmConstants
 from simulator.workload.operators import Attention, GroupedLinear, Linear, Operator, Recurrent
 from simulator.workload.precision import Precision
 from validate.constants.families import FAMILIES
@@ -40,8 +39,8 @@ def entries() -> list[tuple[str, dict[str, Any]]]:
     return [(f"{name}.{key}", entry) for name in FILES for key, entry in document(name)["constants"].items()]
 
 
-def readers() -> dict[str, type]:
-    """Return the class that each file of constants fills."""
+def readers() -> dict[str, type[Values]]:
+    """Return the classes that read files of constants, by file; without one, a file holds numbers alone."""
     found = {}
     for package in PACKAGES:
         for path in sorted(package.rglob("*.py")):
@@ -124,9 +123,9 @@ def test_a_value_is_at_the_bound_that_it_is_said_to_be_at() -> None:
 # -- readers ---------------------------------------------------------------------------
 
 
-def test_every_file_has_a_reader_and_every_reader_a_file() -> None:
-    assert set(READERS) == set(FILES)
-    assert {name: constants_path(name) for name in FILES} == FILES
+def filled(file: str) -> Any:
+    """Return the constants of *file*, as code reads them."""
+    return DEFAULT(READERS[file]) if file in READERS else DEFAULT[file]
 
 
 @cache
@@ -135,33 +134,42 @@ def trees() -> dict[Path, ast.Module]:
     return {path: ast.parse(path.read_text(encoding="utf-8")) for package in PACKAGES for path in package.rglob("*.py")}
 
 
-OF_CLASS = {cls.__name__: cls for cls in READERS.values()}
+FILE_OF = {cls.__name__: name for name, cls in READERS.items()}
 
 
-def class_named(node: ast.AST | None) -> type[Values] | None:
-    """Return the class of constants that *node* names, or that a call ``constants(Class)`` fills."""
+def file_named(node: ast.AST | None) -> str | None:
+    """Return the file whose class *node* names, or that ``constants(Class)`` or ``constants["file"]`` reads."""
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        of, file = getattr(node.value, "attr", getattr(node.value, "id", "")), str(node.slice.value)
+        return file if of in ("constants", "DEFAULT") or (of == "known" and file in FILES) else None
     if isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords:
         node = node.args[0]
-    return OF_CLASS.get(node.id) if isinstance(node, ast.Name) else None
+    return FILE_OF.get(node.id) if isinstance(node, ast.Name) else None
 
 
-def bound(function: ast.AST) -> dict[str, type[Values]]:
-    """Return the class of each name that holds constants in *function*: an argument, or what is assigned to a name."""
-    found: dict[str, type[Values] | None] = {}
+def test_every_file_is_read_and_is_where_its_reader_looks() -> None:
+    named = {file_named(node) for tree in trees().values() for node in ast.walk(tree)} - {None}
+    assert named | set(READERS) == set(FILES)
+    assert {name: constants_path(name) for name in FILES} == FILES
+
+
+def bound(function: ast.AST) -> dict[str, str]:
+    """Return the file of each name that holds constants in *function*: an argument, or what is assigned to a name."""
+    found: dict[str, str | None] = {}
     for node in ast.walk(function):
         if isinstance(node, ast.arg):
-            found[node.arg] = class_named(node.annotation)
+            found[node.arg] = file_named(node.annotation)
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            found[node.targets[0].id] = class_named(node.value)
+            found[node.targets[0].id] = file_named(node.value)
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
             values = node.value.elts if isinstance(node.value, ast.Tuple) else []
-            pairs = zip(node.targets[0].elts, values, strict=False)  # what a call returns has no class here
-            found |= {target.id: class_named(value) for target, value in pairs if isinstance(target, ast.Name)}
-    return {name: cls for name, cls in found.items() if cls}
+            pairs = zip(node.targets[0].elts, values, strict=False)  # what a call returns has no file here
+            found |= {target.id: file_named(value) for target, value in pairs if isinstance(target, ast.Name)}
+    return {name: file for name, file in found.items() if file}
 
 
-def read_of(path: Path) -> set[tuple[type[Values], str, str]]:
-    """Return each constant that *path* reads of a known class: the class, its name, and where."""
+def read_of(path: Path) -> set[tuple[str, str, str]]:
+    """Return each constant that *path* reads of a known file: the file, its name, and where."""
     found = set()
     for function in ast.walk(trees()[path]):
         if not isinstance(function, ast.FunctionDef):
@@ -169,27 +177,27 @@ def read_of(path: Path) -> set[tuple[type[Values], str, str]]:
         names = bound(function)
         for node in ast.walk(function):
             if isinstance(node, ast.Attribute):
-                cls = names.get(node.value.id) if isinstance(node.value, ast.Name) else class_named(node.value)
-                if cls and isinstance(node.value, ast.Name | ast.Call):
-                    found.add((cls, node.attr, f"{path.name}:{node.lineno}"))
+                file = names.get(node.value.id) if isinstance(node.value, ast.Name) else file_named(node.value)
+                if file and isinstance(node.value, ast.Name | ast.Call | ast.Subscript):
+                    found.add((file, node.attr, f"{path.name}:{node.lineno}"))
     return found
 
 
 def test_every_constant_that_code_reads_is_in_its_file() -> None:
     found = {each for path in trees() for each in read_of(path)}
-    assert len({(cls, name) for cls, name, _ in found}) > 240
-    for cls, name, where in found:
-        assert hasattr(DEFAULT(cls), name), f"{where}: {cls.FILE}.json has no {name}"
+    assert len({(file, name) for file, name, _ in found}) > 240
+    for file, name, where in found:
+        assert hasattr(filled(file), name), f"{where}: {file}.json has no {name}"
 
 
 def test_every_constant_in_a_file_is_read() -> None:
     read = {node.attr for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     read |= {node.value for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.Constant)}
-    for name, cls in READERS.items():
+    for name in FILES:
         for key in document(name)["constants"]:
             head, _, rest = key.partition(".")
-            assert head in read or isinstance(getattr(DEFAULT(cls), head), dict | Values), f"{name}.{key}"
-            if isinstance(getattr(DEFAULT(cls), head), Values):
+            assert head in read or isinstance(getattr(filled(name), head), dict | Values), f"{name}.{key}"
+            if isinstance(getattr(filled(name), head), Values):
                 assert rest in read, f"{name}.{key}"
 
 
@@ -208,10 +216,10 @@ def test_a_protocol_has_what_is_said_of_another_one_that_it_is_like() -> None:
 
 def test_other_values_are_of_constants_that_there_are() -> None:
     changed = Constants({"gemm.fetch": 9.0, "streaming.slots.tanh": 7.0, "timing.replay_s": 1e-6})
-    assert changed(GemmConstants).fetch == 9.0
-    assert changed(GemmConstants).transpose == DEFAULT(GemmConstants).transpose
+    assert changed["gemm"].fetch == 9.0
+    assert changed["gemm"].transpose == DEFAULT["gemm"].transpose
     assert changed(StreamingCosts).slots["tanh"] == 7.0
-    assert changed(GemmConstants) is changed(GemmConstants)
+    assert changed["gemm"] is changed["gemm"]
     for name in ("gemm.fetched", "gem.fetch", "gemm", "streaming.slots.cosh", "streaming.slots", ""):
         with pytest.raises(ValueError, match="such constant"):
             Constants({name: 1.0})

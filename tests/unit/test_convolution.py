@@ -13,7 +13,7 @@ from simulator import simulate
 from simulator.constants import DEFAULT
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.convolution import convolution_cost, winograd_fused
-from simulator.devices.gpu.convolution_algorithms import ConvolutionCosts, Engine, Problem, blocks_time
+from simulator.devices.gpu.convolution_algorithms import Engine, Problem, blocks_time
 from simulator.devices.gpu.memory import memory_time
 from simulator.devices.gpu.rates import compute_rate, energy_time, tensor_pace
 from simulator.devices.predict import cold_device, kernel_cost
@@ -30,8 +30,8 @@ from validate.constants.families import FAMILIES, read_rows
 from validate.constants.fit import rows_of
 from validate.tables.names import RowNames
 
-CONVOLUTION = DEFAULT(ConvolutionCosts)
-IDEAL = CONVOLUTION.but(residency=0.0)
+CONVOLUTION = DEFAULT["convolution"]
+IDEAL = 0.0  # residency: one block hides its latencies
 DIRECTIONS = ("fwd", "bwd_data", "bwd_weight")
 # Layers of ResNet-50: a 3x3 in the middle, the first, a 1x1, and one that halves the image.
 MIDDLE = Conv2d(64, 256, 256, 14, 14, 3, 3, 1, 1, 1, 1)

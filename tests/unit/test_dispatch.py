@@ -9,7 +9,7 @@ import pytest
 
 from simulator.api import Session, load_machine
 from simulator.constants import DEFAULT
-from simulator.devices.dispatch import DispatchCosts, dispatch_time, host_time
+from simulator.devices.dispatch import dispatch_time, host_time
 from simulator.devices.gpu import Gpu
 from simulator.places import Places
 from simulator.questions.calibration import Calibration
@@ -31,7 +31,7 @@ from validate.tables.cells import NotScored
 from validate.tables.names import RowNames
 
 RELU = Elementwise("relu", 1000)
-DISPATCH = DEFAULT(DispatchCosts)
+DISPATCH = DEFAULT["dispatch"]
 TIMING = DEFAULT(TimingCosts)
 
 

@@ -8,14 +8,14 @@ import pytest
 
 from simulator.constants import DEFAULT
 from simulator.devices.gpu.gemm import gemm_cost, product_time
-from simulator.devices.gpu.product import GemmConstants, TensorProducts, tiles_for
+from simulator.devices.gpu.product import TensorProducts, tiles_for
 from simulator.devices.gpu.rates import arithmetic_rate, sustained_clock
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
 from simulator.workload.kernels import Gemm
 from tests.devices import find_gpu
 
-GEMM = DEFAULT(GemmConstants)
+GEMM = DEFAULT["gemm"]
 
 
 @pytest.mark.parametrize(

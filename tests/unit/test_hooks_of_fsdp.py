@@ -6,7 +6,7 @@ import pytest
 
 from simulator.api import load_machine
 from simulator.constants import DEFAULT
-from simulator.devices.dispatch import DispatchCosts, bucket_copy_time, unit_time
+from simulator.devices.dispatch import bucket_copy_time, unit_time
 from simulator.places import Places
 from simulator.questions.layout import parse_layout
 from simulator.questions.options import StepOptions
@@ -16,7 +16,7 @@ from simulator.workload.zoo.registry import build_network
 from tests.asked import step_on
 
 MACHINE = load_machine("dgx-h100")
-COSTS = DEFAULT(DispatchCosts)
+COSTS = DEFAULT["dispatch"]
 PLAIN = StepOptions(precision="bf16", optimizer="adam", fused_optimizer=True)
 IN_BLOCK, OUTSIDE = 7 + 2, 3  # q, k, v, out, gate, up, down and two norms; words, the last norm, the head
 

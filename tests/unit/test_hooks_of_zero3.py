@@ -6,7 +6,6 @@ import pytest
 
 from simulator.api import load_machine
 from simulator.constants import DEFAULT
-from simulator.devices.dispatch import DispatchCosts
 from simulator.places import Places
 from simulator.questions.options import Recompute, StepOptions
 from simulator.step.issue import launches_of
@@ -32,14 +31,14 @@ def hooks_s(options: StepOptions, **sizes: int) -> float:
 @pytest.mark.parametrize(("recompute", "passes"), [("none", 2), ("full", 3)])
 def test_each_layer_with_parameters_is_hooked_in_each_pass(recompute: Recompute, passes: int) -> None:
     hooked = LAYERS * IN_BLOCK * passes + OUTSIDE * 2
-    found = hooks_s(replace(PLAIN, recompute=recompute)) / DEFAULT(DispatchCosts).hook_s
+    found = hooks_s(replace(PLAIN, recompute=recompute)) / DEFAULT["dispatch"].hook_s
     assert found == pytest.approx(hooked, rel=1e-6)
 
 
 def test_adapters_are_layers_too() -> None:
     """Two more layers with parameters for each of the four of attention that have adapters, in the forward pass."""
     forward = replace(PLAIN, mode="forward", optimizer="none", fused_optimizer=False)
-    more = (hooks_s(forward, lora=8) - hooks_s(forward)) / DEFAULT(DispatchCosts).hook_s
+    more = (hooks_s(forward, lora=8) - hooks_s(forward)) / DEFAULT["dispatch"].hook_s
     assert more == pytest.approx(LAYERS * 4 * 2, rel=1e-6)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from simulator.api import Session
 from simulator.cli import run as simulate
 from simulator.constants import DEFAULT
-from simulator.devices.gpu import LibraryCosts, library_factor, traits_of
+from simulator.devices.gpu import library_factor, traits_of
 from simulator.devices.predict import kernel_cost
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Month, Software, Where
@@ -23,7 +23,7 @@ from validate.kinds import STEPS
 from validate.tables.cells import NotScored
 from validate.tables.names import RowNames
 
-COSTS = DEFAULT(LibraryCosts)
+COSTS = DEFAULT["libraries"]
 SESSION = Session()
 months = st.tuples(st.integers(2010, 2035), st.integers(1, 12))
 

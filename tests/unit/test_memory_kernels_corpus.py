@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from simulator.constants import DEFAULT, Constants
-from simulator.devices.gpu.memory import MemoryCosts, StreamingCosts
-from simulator.devices.gpu.rowwise import RowwiseCosts
+from simulator.devices.gpu.memory import StreamingCosts
 from validate.constants.families import FAMILIES, read_rows
 from validate.constants.fit import fit_errors, fit_family, rows_of
 from validate.kinds.kind import MeasuredRow
@@ -65,5 +64,5 @@ def test_free_constants_are_found_in_the_costs_they_belong_to() -> None:
     (stage,) = MEMORY_BOUND.stages
     assert changed.keys() < stage.free.keys()
     costs = Constants(changed)
-    assert (costs(MemoryCosts).late_share, costs(RowwiseCosts).softmax_slots) == (0.5, 1.0)
+    assert (costs["memory"].late_share, costs["rowwise"].softmax_slots) == (0.5, 1.0)
     assert (costs(TimingCosts).isolated_end_s, costs(StreamingCosts).pow_slots) == (2.0, 3.0)

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from simulator.constants import DEFAULT
-from simulator.devices.gpu.memory import MemoryCosts, achieved_bandwidth, l2_bandwidth, memory_time, resident_share
+from simulator.devices.gpu.memory import achieved_bandwidth, l2_bandwidth, memory_time, resident_share
 from simulator.questions.calibration import Calibration
 from tests.devices import find_gpu
 
-MEMORY = DEFAULT(MemoryCosts)
+MEMORY = DEFAULT["memory"]
 
 
 def test_reading_and_writing_together_is_slower_than_either_alone_and_slowest_half_and_half() -> None:

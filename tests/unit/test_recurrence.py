@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pytest
 
 from simulator.constants import DEFAULT
-from simulator.devices.gpu.recurrence import RecurrenceCosts, recurrence_cost
+from simulator.devices.gpu.recurrence import recurrence_cost
 from simulator.errors import InputError
 from simulator.questions.single import OperatorQuestion
 from simulator.workload.operators import Recurrence
@@ -20,7 +20,7 @@ from validate.constants.fit import fit_errors, rows_of
 from validate.kinds.operators import read_operator
 from validate.tables.names import RowNames
 
-RECURRENCE = DEFAULT(RecurrenceCosts)
+RECURRENCE = DEFAULT["recurrence"]
 
 LAYER = Recurrence("lstm", "fwd", 64, 50, 0, 1024, "fp32")
 

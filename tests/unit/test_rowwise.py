@@ -8,13 +8,13 @@ import pytest
 
 from simulator.constants import DEFAULT
 from simulator.devices.gpu import Gpu
-from simulator.devices.gpu.memory import MemoryCosts, achieved_bandwidth
-from simulator.devices.gpu.rowwise import RowwiseCosts, _held_slots, _softmax_threads, rowwise_cost
+from simulator.devices.gpu.memory import achieved_bandwidth
+from simulator.devices.gpu.rowwise import _held_slots, _softmax_threads, rowwise_cost
 from simulator.workload.kernels import Rowwise, column_sum
 from simulator.workload.precision import Precision
 from tests.devices import find_gpu
 
-ROWWISE, MEMORY = DEFAULT(RowwiseCosts), DEFAULT(MemoryCosts)
+ROWWISE, MEMORY = DEFAULT["rowwise"], DEFAULT["memory"]
 
 
 def passes(device: Gpu, kind: str, cols: int, elements: int = 1 << 29) -> float:
@@ -127,9 +127,9 @@ def test_softmax_of_todays_pytorch_holds_its_rows(rows: int, cols: int, precisio
 
 def test_a_row_too_long_for_shared_memory_is_not_held() -> None:
     row = Rowwise("softmax", 4096, 12284, "fp32", in_warps=True)
-    assert _held_slots(row, ROWWISE) == 12284 * ROWWISE.shared_slots
+    assert _held_slots(find_gpu("h200-sxm"), row) == 12284 * ROWWISE.shared_slots
     for cols in (12288, 12289):  # 48 KiB, and no multiple of 16 bytes
-        assert not _held_slots(replace(row, cols=cols), ROWWISE)
+        assert not _held_slots(find_gpu("h200-sxm"), replace(row, cols=cols))
     assert rowwise_cost(find_gpu("h200-sxm"), row).bytes == 2 * 4096 * 12284 * 4
 
 

@@ -6,7 +6,6 @@ import pytest
 
 from simulator.api import Session
 from simulator.constants import DEFAULT
-from simulator.host.copies import CopyCosts
 from simulator.questions.calibration import Calibration
 from simulator.questions.single import CopyQuestion
 from tests.validate_commands import score_command
@@ -32,7 +31,7 @@ links:
   - {between: [gpu0, gpu2], kind: nvlink, bandwidth: 50 GB/s, latency: 1 us}
 """
 MIB = 1 << 20
-COPYING = DEFAULT(CopyCosts)
+COPYING = DEFAULT["copying"]
 ENGINE_S = COPYING.engine_s + COPYING.fetched_s  # of an engine that does not write to the host
 STARTS_S = {"h2d": ENGINE_S, "d2h": COPYING.engine_s}
 

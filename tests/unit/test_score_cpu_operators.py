@@ -8,7 +8,7 @@ import pytest
 from simulator.api import Session
 from simulator.constants import DEFAULT
 from simulator.devices.cpu import Cpu, cpu_from_part
-from simulator.devices.dispatch import CallCosts, IssuingCosts, dispatch_time
+from simulator.devices.dispatch import dispatch_time
 from simulator.devices.gpu import Gpu
 from simulator.devices.predict import kernel_cost
 from simulator.errors import InputError
@@ -26,7 +26,7 @@ from validate.tables.cells import NotScored
 from validate.tables.names import DeviceNames, RowNames
 
 NAMES = RowNames()
-GRAPH_SAVES_S = DEFAULT(IssuingCosts).graph_saves_s
+GRAPH_SAVES_S = DEFAULT["issuing"].graph_saves_s
 
 XEON = "xeon-e5-2630-v3"
 LINEAR = {"device": XEON, "op": "linear", "phase": "fwd", "dtype": "fp32", "m": "512", "n": "1024", "k": "2048"}
@@ -64,7 +64,7 @@ def test_a_row_of_a_cpu_is_what_its_kernel_costs_and_the_framework_before_it() -
     kernel = Gemm(512, 1024, 2048, "fp32", layout="NT", epilogue_elements=1024)
     alone_s = kernel_cost(cpu_from_part(XEON, part), kernel).time_s
     assert predicted_s() == alone_s
-    assert predicted_s(includes_dispatch="1") == pytest.approx(alone_s + DEFAULT(CallCosts).call_s)
+    assert predicted_s(includes_dispatch="1") == pytest.approx(alone_s + DEFAULT["cpu_calls"].call_s)
 
 
 def test_threads_come_from_either_column() -> None:

@@ -5,10 +5,9 @@ import json
 import pytest
 
 from simulator.constants import DEFAULT
-from simulator.devices.dispatch import CallCosts, DispatchCosts, FrontEndCosts, IssuingCosts, dispatch_time, host_time
+from simulator.devices.dispatch import FrontEndCosts, dispatch_time, host_time
 from simulator.devices.predict import kernel_cost, operator_costs
 from simulator.errors import InputError
-from simulator.host.copies import CopyCosts
 from simulator.host.disks import block_time
 from simulator.questions.single import DiskQuestion
 from simulator.topology.parts import StoragePart
@@ -20,8 +19,8 @@ from validate.tables.cells import NotScored
 from validate.tables.names import MachineNames, RowNames
 
 NAMES = RowNames()
-CALLS, DISPATCH, TIMING = DEFAULT(CallCosts), DEFAULT(DispatchCosts), DEFAULT(TimingCosts)
-GRAPH_SAVES_S = DEFAULT(IssuingCosts).graph_saves_s
+CALLS, DISPATCH, TIMING = DEFAULT["cpu_calls"], DEFAULT["dispatch"], DEFAULT(TimingCosts)
+GRAPH_SAVES_S = DEFAULT["issuing"].graph_saves_s
 GPU, CPU = "a100-sxm4-40gb", "xeon-e5-2630-v3"
 RELU = "time of one relu in place of 64 numbers"
 DISK = StoragePart(
@@ -104,7 +103,7 @@ def test_what_has_no_model(metric, mode, device, reason) -> None:
 
 
 def test_calls_that_run_no_operator() -> None:
-    costs, copies, launch_s = DEFAULT(FrontEndCosts), DEFAULT(CopyCosts), DEFAULT(DispatchCosts).bare_launch_s
+    costs, copies, launch_s = DEFAULT(FrontEndCosts), DEFAULT["copying"], DEFAULT["dispatch"].bare_launch_s
     assert seconds("host time of one view, no kernel") == costs.call_s
     assert seconds("host time of recording an event", "CUDA") == costs.call_s
     assert seconds("host time of synchronising with an idle device", "CUDA") == costs.wait_s
@@ -117,7 +116,7 @@ def test_calls_that_run_no_operator() -> None:
 def test_a_kernel_that_stays_pays_a_barrier_and_no_start() -> None:
     floor = "per-kernel time floor, 64 KiB SCALE kernel"
     staying_s = seconds(floor, "persistent threads + atomic barrier")
-    gpu, issuing = NAMES.device(GPU), DEFAULT(IssuingCosts)
+    gpu, issuing = NAMES.device(GPU), DEFAULT["issuing"]
     barrier_s = (issuing.sync_cycles + gpu.sm_count * issuing.sync_block_cycles) / gpu.boost_clock_Hz
     assert barrier_s < staying_s < seconds(floor, "stream launches (back to back)")
 

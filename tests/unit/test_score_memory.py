@@ -5,7 +5,7 @@ import json
 import pytest
 
 from simulator.constants import DEFAULT
-from simulator.devices.dispatch import IssuingCosts, in_graph
+from simulator.devices.dispatch import in_graph
 from simulator.devices.predict import kernel_cost
 from simulator.host.latency import chase, memory_place
 from simulator.questions.single import AccessQuestion
@@ -19,7 +19,7 @@ from validate.tables.cells import NotScored
 from validate.tables.names import RowNames
 
 NAMES = RowNames()
-GRAPH_SAVES_S = DEFAULT(IssuingCosts).graph_saves_s
+GRAPH_SAVES_S = DEFAULT["issuing"].graph_saves_s
 GPU, CPU, MIB = "a100-sxm4-40gb", "xeon-e5-2630-v3", 1 << 20
 PHASES = CpuPart(
     kind="cpu",

@@ -11,7 +11,6 @@ import yaml
 
 from simulator.constants import DEFAULT
 from simulator.devices.calibration_file import load_calibration
-from simulator.devices.dispatch import DispatchCosts
 from simulator.errors import InputError, MissingDependency
 from simulator.topology.catalogue import load_part
 from simulator.workload.operators import Attention
@@ -106,7 +105,7 @@ def test_the_hosts_clock_has_a_floor_of_its_own():
     assert predicted_s(**gelu, **host) < 0.5 * predicted_s(**gelu, **host, compiled="1")
     assert predicted_s(**softmax) == predicted_s(**softmax, clock="events") > 2 * predicted_s(**softmax, **host)
     product = {**small, "op": "matmul", "m": "64", "n": "64", "k": "64"}
-    chosen_s = DEFAULT(DispatchCosts).product_s
+    chosen_s = DEFAULT["dispatch"].product_s
     waits_s = predicted_s(**product, **host) - predicted_s(**{**product, "includes_dispatch": ""})
     floor_s = predicted_s(**softmax, **host) - predicted_s(**{**softmax, "includes_dispatch": ""})
     assert waits_s - floor_s == pytest.approx(chosen_s)

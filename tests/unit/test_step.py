@@ -13,7 +13,7 @@ from simulator.api import load_machine
 from simulator.api.fitting import largest_fitting
 from simulator.constants import DEFAULT
 from simulator.devices import KernelCost
-from simulator.devices.dispatch import DispatchCosts, dispatch_time, host_time
+from simulator.devices.dispatch import dispatch_time, host_time
 from simulator.devices.optimizer import tensor_passes
 from simulator.devices.predict import kernel_cost
 from simulator.engine.executor import execute
@@ -82,7 +82,7 @@ def end_s(issues: list[Launch], device: str, *, cuda_graph: bool = False) -> flo
 def test_the_device_runs_what_the_host_has_issued(times: list[tuple[float, float, bool]]) -> None:
     issues = [issue(host_s, device_s, waits) for host_s, device_s, waits in times]
     assert end_s(issues, "gpu0") == pytest.approx(recurrence(issues), rel=1e-9)
-    graph_s = DEFAULT(DispatchCosts).graph_launch_s + sum(device_s for _, device_s, _ in times)
+    graph_s = DEFAULT["dispatch"].graph_launch_s + sum(device_s for _, device_s, _ in times)
     assert end_s(issues, "gpu0", cuda_graph=True) == pytest.approx(graph_s, rel=1e-9)
     alone_s = sum(host_s + device_s for host_s, device_s, _ in times)
     assert end_s(issues, "cpu0") == pytest.approx(alone_s, rel=1e-9, abs=1e-15)

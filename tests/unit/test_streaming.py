@@ -7,23 +7,15 @@ from dataclasses import replace
 import pytest
 
 from simulator.constants import DEFAULT
-from simulator.devices.gpu.memory import (
-    GatherCosts,
-    MemoryCosts,
-    StreamingCosts,
-    achieved_bandwidth,
-    gather_cost,
-    pooling_cost,
-    streaming_cost,
-)
+from simulator.devices.gpu.memory import StreamingCosts, achieved_bandwidth, gather_cost, pooling_cost, streaming_cost
 from simulator.devices.optimizer import optimizer_kernels
 from simulator.questions.calibration import Calibration
 from simulator.workload.kernels import Streaming
 from simulator.workload.operators import Gather, Pooling
 from tests.devices import find_gpu
 
-MEMORY = DEFAULT(MemoryCosts)
-GATHER = DEFAULT(GatherCosts)
+MEMORY = DEFAULT["memory"]
+GATHER = DEFAULT["gather"]
 STREAMING = DEFAULT(StreamingCosts)
 
 N = 1 << 28

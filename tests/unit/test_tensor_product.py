@@ -11,7 +11,7 @@ import pytest
 from simulator.constants import DEFAULT
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.product import TensorProducts, is_pipelined, tensor_product_time
-from simulator.devices.gpu.rates import PowerCosts, arithmetic_rate, highest_clock, sustained_clock
+from simulator.devices.gpu.rates import arithmetic_rate, highest_clock, sustained_clock
 from simulator.devices.predict import cold_device, kernel_cost, looped_device, steady_device
 from simulator.step.issue import budgeted
 from simulator.workload.kernels import Gemm, Layout
@@ -73,7 +73,7 @@ def test_a_board_multiplies_what_its_power_allows() -> None:
 def test_held_back_tensor_cores_near_their_peak(name: str, least: float) -> None:
     device = find_gpu(name)
     cost = kernel_cost(device, Gemm(8192, 8192, 8192, "fp16"))
-    most = DEFAULT(PowerCosts).headroom if device.above_boost else 1.0
+    most = DEFAULT["power"].headroom if device.above_boost else 1.0
     assert least < cost.flop / cost.time_s / arithmetic_rate(device, "fp16") < most
 
 
@@ -86,7 +86,7 @@ def test_a_hot_board_stays_at_its_boost_clock() -> None:
 
 
 def test_held_back_tensor_cores_exceed_the_boost_clock_of_a_hot_board_that_has_power_left() -> None:
-    product, headroom = Gemm(8192, 8192, 8192, "fp16"), DEFAULT(PowerCosts).headroom
+    product, headroom = Gemm(8192, 8192, 8192, "fp16"), DEFAULT["power"].headroom
     for name in ("rtx-3090", "rtx-4090"):
         device = steady_device(find_gpu(name))
         assert isinstance(device, Gpu)
@@ -126,7 +126,7 @@ def test_products_draw_what_the_other_kernels_of_a_step_leave() -> None:
     assert budgeted(device, [product]).drawn == 1.0
     assert budgeted(device, [product] + 20 * [waits]).drawn == device.traits.burst
     # As long as the products, others leave what they draw less than products, of the power beyond an idle board's.
-    power = DEFAULT(PowerCosts)
+    power = DEFAULT["power"]
     left = 1.0 - power.moved_byte_J * 8e12 / (1000.0 - power.sm_idle_W * 148 - power.memory_idle_J * 8e12)
     assert budgeted(device, [product, waits]).drawn == pytest.approx(1.0 / (1.0 - left), abs=0.01)
     steady, freer = (steady_device(budgeted(device, costs)) for costs in ([product], [product, waits]))

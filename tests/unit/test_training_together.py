@@ -21,7 +21,7 @@ from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.results.training import TrainingResult
 from simulator.training.data_parallel import bucket_copy
-from simulator.training.roles import FleetCosts, slowest_of
+from simulator.training.roles import slowest_of
 from simulator.workload.zoo.registry import build_network
 from tests.asked import alone_on, step_on
 from tests.devices import find_gpu
@@ -59,7 +59,7 @@ def test_the_slowest_of_many_is_the_expected_greatest_deviate(count: int) -> Non
     steps = [-8.0 + 16.0 * i / 40_000 for i in range(40_001)]
     powers = [normal.cdf(x) ** count for x in steps]
     expected = sum((b + a) / 2 * (q - p) for a, b, p, q in zip(steps, steps[1:], powers, powers[1:], strict=False))
-    spread = DEFAULT(FleetCosts).device_spread
+    spread = DEFAULT["fleet"].device_spread
     assert (slowest_of(count, DEFAULT) - 1.0) / spread == pytest.approx(expected, rel=0.05)
 
 

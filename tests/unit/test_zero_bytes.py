@@ -22,7 +22,7 @@ from simulator.questions.where import Where
 from simulator.results.training import TrainingResult
 from simulator.step.memory import held_in
 from simulator.training.memory import bucket_bytes_of, device_memory, gathered_elements
-from simulator.training.roles import FleetCosts, slowest_of
+from simulator.training.roles import slowest_of
 from simulator.workload.zoo.registry import build_network
 from tests.asked import step_on
 
@@ -146,5 +146,5 @@ def test_two_units_are_gathered_at_once() -> None:
 def test_the_slowest_of_many_is_the_expected_maximum_of_normal_deviates(
     count: int, deviates: float, within: float
 ) -> None:
-    spread = DEFAULT(FleetCosts).device_spread
+    spread = DEFAULT["fleet"].device_spread
     assert (slowest_of(count, DEFAULT) - 1.0) / spread == pytest.approx(deviates, rel=within, abs=1e-12)

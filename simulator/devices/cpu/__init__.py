@@ -24,12 +24,6 @@ from simulator.workload.precision import ELEMENT_BYTES, Precision
 LINE_BYTES = 64
 
 
-class CoreCosts(Values, file="cpu_cores"):
-    """Constants of cores, used where a part gives no figure."""
-
-    lines_in_flight: int
-
-
 class Library(NamedTuple):
     """How a library works; ``libraries.yaml`` says what each means."""
 
@@ -189,7 +183,7 @@ def cpu_from_part(
         raise InputError(f"{name}: at least one thread computes; got {threads}")
     if library not in CPU_LIBRARIES:
         raise InputError(f"{name}: no such library of CPU kernels: {library}; there are {', '.join(CPU_LIBRARIES)}")
-    costs = constants(CoreCosts)
+    costs = constants["cpu_cores"]
     clock_Hz = part.vector_clock or base_Hz
     latency_s = part.memory_latency or costs.default_latency_s
     vector_bits, flop_per_cycle = part.vector_bits or 128, dict[str, int](part.flop_per_cycle)
@@ -230,10 +224,6 @@ def _cache(level: CacheLevel, cores: int) -> Cache:
     return Cache(level.size, min(level.shared_by_cores, cores), *(figure or 0.0 for figure in figures))
 
 
-class ThreadCosts(Values, file="cpu_threads"):
-    """Constants of threads, the same for all CPUs."""
-
-
 def effective_cores(cpu: Cpu, threads: int) -> float:
     """Return the number of cores' work that *threads* threads do, when the work is divided equally among them.
 
@@ -242,14 +232,14 @@ def effective_cores(cpu: Cpu, threads: int) -> float:
     cores = cpu.core_count
     if threads <= cores:
         return threads
-    return threads / math.ceil(threads / cores) * cpu.constants(ThreadCosts).shared_core
+    return threads / math.ceil(threads / cores) * cpu.constants["cpu_threads"].shared_core
 
 
 def region_time(cpu: Cpu, threads: int) -> float:
     """Return the seconds that a parallel region of *threads* threads adds: fork, barrier and preempted threads."""
     if threads <= 1:
         return 0.0
-    costs = cpu.constants(ThreadCosts)
+    costs = cpu.constants["cpu_threads"]
     time_s = costs.region_cycles * math.log2(threads) / cpu.core_clock(min(threads, cpu.core_count))
     # Frameworks of 2016 read their data in one more thread beside the computing ones.
     others = 1 if LIBRARIES[cpu.library].reads else 0

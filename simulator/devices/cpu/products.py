@@ -35,13 +35,6 @@ from simulator.workload.operators import Convolution, FusedAttention, Recurrence
 from simulator.workload.precision import ELEMENT_BYTES
 
 
-class ProductCosts(Values, file="cpu_products"):
-    """Constants of a BLAS, the same for all CPUs."""
-
-    tile_rows: int
-    tile_vectors: int
-
-
 @lru_cache(maxsize=512)
 def _grids(parts: int) -> tuple[tuple[int, int], ...]:
     return tuple((rows, parts // rows) for rows in range(1, parts + 1) if parts % rows == 0)
@@ -49,7 +42,7 @@ def _grids(parts: int) -> tuple[tuple[int, int], ...]:
 
 def gemm_product(cpu: Cpu, kernel: Gemm, *, packs: bool = True) -> KernelCost:
     """Return the cost of *kernel* on *cpu*; not *packs*: its matrices were just written as products take them."""
-    threads = cpu.threads if kernel.flop > cpu.constants(ProductCosts).serial_flop else 1
+    threads = cpu.threads if kernel.flop > cpu.constants["cpu_products"].serial_flop else 1
     rows = min(kernel.m, kernel.n)
     multiply_s, packing_s = multiply_time(cpu, kernel, threads)
     packing_s = packing_s if packs else 0.0
@@ -69,7 +62,7 @@ def gemm_product(cpu: Cpu, kernel: Gemm, *, packs: bool = True) -> KernelCost:
 
 def multiply_time(cpu: Cpu, kernel: Gemm, threads: int) -> tuple[float, float]:
     """Return the seconds that *threads* threads spend multiplying, and those spent packing beforehand."""
-    costs = cpu.constants(ProductCosts)
+    costs = cpu.constants["cpu_products"]
     m, n, k, batch = kernel.m, kernel.n, kernel.k, kernel.batch
     lanes = max(1, cpu.vector_bits // (8 * max(4, ELEMENT_BYTES[kernel.precision])))
     # The library orients the tile so that vectors run along the longer side.
@@ -110,13 +103,13 @@ def recurrence_products(cpu: Cpu, kernel: Recurrence) -> KernelCost:
         return KernelCost(whole.time_s, whole.bound, kernel.flop, kernel.bytes, whole.detail)
     inputs = gemm_product(cpu, Gemm(rows, gates, kernel.inputs, kernel.precision))
     step = Gemm(kernel.batch, gates, hidden, kernel.precision)
-    threads = cpu.threads if step.flop > cpu.constants(ProductCosts).serial_flop else 1
+    threads = cpu.threads if step.flop > cpu.constants["cpu_products"].serial_flop else 1
     multiply_s, _ = multiply_time(cpu, step, threads)
     fetch_s = transfer_time(cpu, step.bytes, threads)
     library = LIBRARIES[cpu.library]
     cell_threads = threads if library.threads else 1
     if library.vectors:
-        cell_cycles, rate = cpu.constants(ProductCosts).gate_cycles, vector_rate(cpu, cell_threads)
+        cell_cycles, rate = cpu.constants["cpu_products"].gate_cycles, vector_rate(cpu, cell_threads)
     else:
         cell_cycles, rate = cpu.cycles.function, scalar_rate(cpu, cell_threads)
     start_s = start_time(cpu) + region_time(cpu, threads)
@@ -130,9 +123,9 @@ def attention_products(cpu: Cpu, kernel: FusedAttention) -> KernelCost:
     blocks = kernel.batch * kernel.heads * math.ceil(kernel.query_length / 32)
     threads = min(cpu.threads, blocks)
     uneven = math.ceil(blocks / threads) * threads / blocks
-    rate = cpu_compute_rate(cpu, kernel.precision, threads) * cpu.constants(ProductCosts).efficiency
+    rate = cpu_compute_rate(cpu, kernel.precision, threads) * cpu.constants["cpu_products"].efficiency
     scores = kernel.batch * kernel.heads * kernel.query_length * kernel.key_length
-    depth = 1.0 + cpu.constants(ProductCosts).start_depth / kernel.head_size
+    depth = 1.0 + cpu.constants["cpu_products"].start_depth / kernel.head_size
     exp_cycles = cpu.constants(PassCosts).row_element_cycles["softmax"]
     compute_s = uneven * (kernel.flop * depth / rate + scores * kernel.seen * exp_cycles / vector_rate(cpu, threads))
     return pass_cost(cpu, compute_s, transfer_time(cpu, kernel.bytes, threads), kernel.bytes, threads, kernel.flop)
@@ -162,7 +155,7 @@ def convolution_products(cpu: Cpu, kernel: Convolution) -> KernelCost:
     depth = (shape.c_in if kernel.direction != "bwd_data" else shape.c_out) // shape.groups
     steps = depth * shape.kernel_h * shape.kernel_w
     rate = cpu_compute_rate(cpu, kernel.precision, threads) * c.efficiency[kernel.direction]
-    compute_s = kernel.flop * padded * uneven * (1.0 + cpu.constants(ProductCosts).start_depth / steps) / rate
+    compute_s = kernel.flop * padded * uneven * (1.0 + cpu.constants["cpu_products"].start_depth / steps) / rate
     # Filters that fit in no core's private cache are fetched again for every image.
     weights = shape.weight_elements * element
     times = shape.batch if weights / blocks > cache_bytes(cpu, 1, 1) else 1

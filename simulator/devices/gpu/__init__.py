@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from functools import cached_property, lru_cache
 from typing import Any, Literal
 
-from simulator.constants import DEFAULT, Constants, Values
+from simulator.constants import DEFAULT, Constants
 from simulator.errors import InputError
 from simulator.package_data import own_data
 from simulator.questions.calibration import Calibration
@@ -27,13 +27,6 @@ from simulator.topology.parts import GpuPart
 from simulator.workload.precision import Precision
 
 
-class LibraryCosts(Values, file="libraries"):
-    """``young``: the excess time of kernels of a new design on its first boards, relative to mature ones.
-
-    This excess falls by a factor e in ``settles_years``.
-    """
-
-
 def library_factor(known: Constants, since: Month | None, libraries: Month | None) -> float:
     """Return the time of library kernels relative to mature ones, for *libraries* of that month.
 
@@ -42,7 +35,7 @@ def library_factor(known: Constants, since: Month | None, libraries: Month | Non
     """
     if since is None or libraries is None:
         return 1.0
-    costs = known(LibraryCosts)
+    costs = known["libraries"]
     years = libraries[0] - since[0] + (libraries[1] - since[1]) / 12.0
     return 1.0 + costs.young * math.exp(-max(0.0, years) / costs.settles_years)
 

@@ -31,7 +31,6 @@ from collections import Counter
 from functools import lru_cache
 from math import ceil
 
-from simulator.constants import Values
 from simulator.devices import KernelCost, bound_of
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.gemm import product_time
@@ -126,25 +125,21 @@ def spread_over(
     return max(least, even + waiting)
 
 
-class AttentionCosts(Values, file="attention"):
-    """Constants of attention, the same for all GPUs; ``alone`` and ``last`` apply to kernels that are not native."""
-
-
 def attention_cost(gpu: Gpu, kernel: FusedAttention) -> KernelCost:
     """Return the cost of *kernel* on *gpu*.
 
     Raises InputError where the device has no figure for the kernel's precision.
     """
-    costs = gpu.constants(AttentionCosts)
+    costs = gpu.constants["attention"]
     if kernel.precision in _WIDE and kernel.kv_heads != kernel.heads:
-        return _unfused(gpu, kernel, costs)
+        return _unfused(gpu, kernel)
     is_forward = kernel.direction == "fwd"
     is_native = kernel.library not in ("flash1", "flash2") and gpu.traits.operands == "warps"
     has_high_tiles = is_native and gpu.traits.tensor_memory
     is_plain = kernel.library == "fmha2" and not has_high_tiles
     packs = kernel.library in ("native", "flash4") and gpu.traits.operands in ("copies", "warps") and not has_high_tiles
     blocks = blocks_of(kernel, rows=2 * ROWS if has_high_tiles and is_forward else ROWS, packs=packs)
-    flop_per_clock, detail = _flop_per_clock(gpu, kernel, is_native, costs)
+    flop_per_clock, detail = _flop_per_clock(gpu, kernel, is_native)
     scores = blocks.rows * blocks.columns
     wide = costs.backward_wide if is_native and not is_forward and kernel.head_size > ROWS else 1.0
     flop = wide * (4 if is_forward else 10) * scores * kernel.head_size
@@ -168,8 +163,9 @@ def attention_cost(gpu: Gpu, kernel: FusedAttention) -> KernelCost:
     return KernelCost(time_s, bound, float(kernel.flop), read_bytes + written_bytes, detail)
 
 
-def _unfused(gpu: Gpu, kernel: FusedAttention, costs: AttentionCosts) -> KernelCost:
+def _unfused(gpu: Gpu, kernel: FusedAttention) -> KernelCost:
     """Return the cost of products and of passes over all scores, which no mask shortens."""
+    costs = gpu.constants["attention"]
     rows, columns, size, pairs = kernel.query_length, kernel.key_length, kernel.head_size, kernel.batch * kernel.heads
     scores, weighted = (rows, columns, size), (rows, size, columns)
     products: tuple[tuple[tuple[int, int, int], Layout], ...] = ((scores, "NT"), (weighted, "NN"))
@@ -183,9 +179,9 @@ def _unfused(gpu: Gpu, kernel: FusedAttention, costs: AttentionCosts) -> KernelC
     return KernelCost(time_s, bound_of(time_s, compute_s, memory_s), float(kernel.flop), moved, "not fused")
 
 
-def _flop_per_clock(gpu: Gpu, kernel: FusedAttention, is_native: bool, costs: AttentionCosts) -> tuple[float, str]:
+def _flop_per_clock(gpu: Gpu, kernel: FusedAttention, is_native: bool) -> tuple[float, str]:
     """Return the FLOPs per SM and clock of the matrix products, and the name of the kernel."""
-    sm_clocks_per_s = gpu.sm_count * working_clock(gpu, kernel.precision)
+    costs, sm_clocks_per_s = gpu.constants["attention"], gpu.sm_count * working_clock(gpu, kernel.precision)
     peak = 0.0 if kernel.precision in _WIDE else tensor_rate(gpu, kernel.precision) / sm_clocks_per_s
     if not peak:
         return costs.lanes * compute_rate(gpu, "fp32") / sm_clocks_per_s, _EFFICIENT

@@ -180,7 +180,7 @@ def implicit_gemm(problem: Problem) -> ConvolutionAlgorithm:
         share = _backward_data_share(problem)
         m, n, k = c_in, problem.pixels_in, c_out * problem.taps_of_a_place
     engine = problem.engine(share * (costs.hopper_lanes if problem.gpu.traits.operands == "warps" else 1.0))
-    compute_s = blocks_time(costs, engine, m, n, k, tiles, batch=shape.groups, splits=splits, split_s=split_s)
+    compute_s = blocks_time(costs.residency, engine, m, n, k, tiles, batch=shape.groups, splits=splits, split_s=split_s)
     fixed_s = costs.kernel_s
     if columns:
         n_bytes += 2 * problem.element_bytes * shape.c_in * taps * problem.pixels_out
@@ -195,8 +195,8 @@ def explicit_gemm(problem: Problem) -> ConvolutionAlgorithm:
     rows = problem.c_in * problem.taps
     column_bytes = problem.element_bytes * shape.groups * rows * problem.pixels_out
     image_bytes = problem.element_bytes * shape.input_elements
-    engine = problem.engine(_backward_data_share(problem))
-    compute_s = blocks_time(costs, engine, rows, problem.pixels_out, problem.c_out, ANY_TILES, batch=shape.groups)
+    engine, sides = problem.engine(_backward_data_share(problem)), (rows, problem.pixels_out, problem.c_out)
+    compute_s = blocks_time(costs.residency, engine, *sides, ANY_TILES, batch=shape.groups)
     memory_s = (problem.bytes + column_bytes) / problem.bandwidth_Bps
     spread = 1.0 if problem.gpu.traits.kernels == "amd" else costs.spread
     spread_s = (column_bytes + image_bytes) / (problem.bandwidth_Bps * spread)
@@ -246,7 +246,7 @@ def tensor_gemm(problem: Problem, kernel: Convolution, rate_flops_per_s: float) 
     if problem.direction == "bwd_weight" and traits.whole_filter_tiles and narrow:
         m, tiles = problem.taps * _FILTER_TILE * ceil(c_in / _FILTER_TILE), ((_FILTER_TILE, _FILTER_TILE),)
     compute_s = max(
-        blocks_time(costs, engine, m, n, k, tiles, batch=groups, splits=splits, split_s=split_s),
+        blocks_time(costs.residency, engine, m, n, k, tiles, batch=groups, splits=splits, split_s=split_s),
         energy_time(problem.gpu, kernel.precision, float(kernel.flop)),
     )
     memory_s = n_bytes / problem.bandwidth_Bps

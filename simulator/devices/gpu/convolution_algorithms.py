@@ -14,17 +14,11 @@ from collections.abc import Sequence
 from math import ceil
 from typing import NamedTuple
 
-from simulator.constants import Values
 from simulator.devices.gpu import Gpu
-from simulator.devices.gpu.memory import MemoryCosts, achieved_bandwidth
+from simulator.devices.gpu.memory import achieved_bandwidth
 from simulator.devices.gpu.rates import compute_rate
 from simulator.records import dataclass
 from simulator.workload.operators import Convolution
-
-
-class ConvolutionCosts(Values, file="convolution"):
-    """Shares of the peak rate that inner loops reach, and the overheads around them."""
-
 
 ANY_TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128))
 
@@ -57,7 +51,7 @@ def tensor_engine(sm_count: int, rate_flops_per_s: float, tile_intensity: float,
 
 
 def blocks_time(
-    costs: ConvolutionCosts,
+    residency: float,
     engine: Engine,
     m: int,
     n: int,
@@ -75,10 +69,11 @@ def blocks_time(
     slowly.  The SM with the most blocks sets the time.  A second resident block hides an SM's latencies; one block
     alone runs slower.  *depth* is the number of result elements at each position of a tile (the 16 of a Winograd
     tile).  With *splits*, several blocks share a reduction; each part but the first costs *split_s* seconds.
+    *residency*: half of the blocks with which an SM hides half of its latencies.
     """
     steps = _STEP * ceil(k / _STEP)
     flops_per_s = engine.rate_flops_per_s / engine.sm_count
-    half, residency, full_tile = engine.tile_intensity, costs.residency, engine.full_intensity
+    half, full_tile = engine.tile_intensity, engine.full_intensity
     best = float("inf")
     for tm, tn in tiles:
         intensity = full_tile if depth > 1 else tm * tn / (tm + tn)
@@ -148,10 +143,10 @@ class Problem:
     """
 
     def __init__(self, gpu: Gpu, kernel: Convolution, element_bytes: int) -> None:
-        costs, shape, backward = gpu.constants(ConvolutionCosts), kernel.shape, kernel.direction == "bwd_data"
+        costs, shape, backward = gpu.constants["convolution"], kernel.shape, kernel.direction == "bwd_data"
         self.gpu, self.costs, self.shape, self.direction = gpu, costs, shape, kernel.direction
         self.element_bytes = element_bytes
-        share = lane_share(gpu, costs, kernel.direction)
+        share = lane_share(gpu, kernel.direction)
         self.rate_flops_per_s = share * compute_rate(gpu, "fp32", costs.energy)
         self.hot_rate_flops_per_s = share * compute_rate(gpu, "fp32")
         self.bandwidth_Bps = achieved_bandwidth(gpu)
@@ -167,7 +162,7 @@ class Problem:
         elements = self.pixels_touched * shape.c_in + shape.weight_elements + shape.output_elements
         self.bytes = element_bytes * elements
         self.unit_stride = shape.stride_h == shape.stride_w == 1
-        self.next_kernel_s = gpu.constants(MemoryCosts).start_s  # of a kernel that follows another, besides its work
+        self.next_kernel_s = gpu.constants["memory"].start_s  # of a kernel that follows another, besides its work
         # The most taps summed into one pixel of the images' gradient: those of its phase of the stride.
         self.taps_of_a_place = ceil(shape.kernel_h / shape.stride_h) * ceil(shape.kernel_w / shape.stride_w)
 
@@ -182,9 +177,9 @@ def at_least(compute_s: float, memory_s: float) -> float:
     return float((compute_s**4 + memory_s**4) ** 0.25)
 
 
-def lane_share(gpu: Gpu, costs: ConvolutionCosts, direction: str = "fwd") -> float:
+def lane_share(gpu: Gpu, direction: str = "fwd") -> float:
     """Return the efficiency of the fp32 lanes relative to Pascal's; AMD's have constants of their own."""
-    traits = gpu.traits
+    costs, traits = gpu.constants["convolution"], gpu.traits
     if traits.cudnn == 5:
         share = costs.kepler if traits.unfed_lanes else 1.0
         return share if direction == "bwd_weight" else costs.early * share
@@ -226,7 +221,7 @@ def winograd_fused(problem: Problem) -> ConvolutionAlgorithm:
     rate = problem.hot_rate_flops_per_s * share
     engine = Engine(problem.gpu.sm_count, rate, costs.tile_intensity, costs.winograd_fused_prologue_k)
     k = problem.reduction * parts
-    compute_s = blocks_time(costs, engine, problem.rows, tiles, k, _FUSED, depth=_FUSED_DEPTH)
+    compute_s = blocks_time(costs.residency, engine, problem.rows, tiles, k, _FUSED, depth=_FUSED_DEPTH)
     memory_s = problem.bytes / problem.bandwidth_Bps
     time_s = at_least(compute_s, memory_s) + filters_s + costs.kernel_s + problem.next_kernel_s
     return ConvolutionAlgorithm(time_s, "Winograd 2x2, fused", compute_s, memory_s, problem.bytes)
@@ -265,7 +260,7 @@ def _transformed(problem: Problem, share: float, tiles: int, points: int, work: 
     m, n, k = problem.rows, tiles, problem.reduction
     if problem.direction == "bwd_weight":
         n, k = k, n
-    compute_s = blocks_time(costs, problem.engine(share), m, n, k, ANY_TILES, batch=points * work)
+    compute_s = blocks_time(costs.residency, problem.engine(share), m, n, k, ANY_TILES, batch=points * work)
     points *= 2 if work == _COMPLEX else 1
     image_bytes = problem.element_bytes * points * tiles * (problem.rows + problem.reduction)
     filter_bytes = problem.element_bytes * points * problem.rows * problem.reduction

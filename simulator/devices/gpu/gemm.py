@@ -22,11 +22,9 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from simulator.devices import KernelCost, bound_of
-from simulator.devices.dispatch import ContentionCosts
 from simulator.devices.gpu import Gpu
-from simulator.devices.gpu.memory import MemoryCosts, l2_bandwidth, memory_time, resident_share
+from simulator.devices.gpu.memory import l2_bandwidth, memory_time, resident_share
 from simulator.devices.gpu.product import (
-    GemmConstants,
     PlacedProduct,
     ProductTime,
     Tile,
@@ -82,7 +80,7 @@ def _lacks_tensor_kernel(gpu: Gpu, kernel: Gemm) -> bool:
 
 def _in_waves(gpu: Gpu, kernel: Gemm) -> ProductTime:
     """Return the time, in seconds, of products without asynchronous operand loads."""
-    c = gpu.constants(GemmConstants)
+    c = gpu.constants["gemm"]
     m, n, k, batch, layout = kernel.m, kernel.n, kernel.k, kernel.batch, kernel.layout
     precision: Precision = "fp32" if _lacks_tensor_kernel(gpu, kernel) else kernel.precision
     written = float(kernel.result_bytes)
@@ -90,14 +88,14 @@ def _in_waves(gpu: Gpu, kernel: Gemm) -> ProductTime:
     p = PlacedProduct(gpu, (m, n, k, batch), ELEMENT_BYTES[kernel.precision], written, (1.0, c.l2_share))
     s_per_byte = p.hits / l2_bandwidth(gpu) + (1.0 - p.hits) / p.memory_Bps
     # Tensor-core tiles are fetched once for several SMs, or found in L1: memory bounds them, not L2.
-    l2_clock_bytes = gpu.constants(MemoryCosts).l2_bytes_per_clock
+    l2_clock_bytes = gpu.constants["memory"].l2_bytes_per_clock
     l2_Bps_per_sm = math.inf if tensor else l2_clock_bytes * sustained_clock(gpu, precision)
     idle_share = 1.0 if tensor or kernels == "volta" else c.idle_early if kernels == "maxwell" else c.idle_late
     split_share = c.split_share if kernels == "ampere" else 1.0  # rate with k split, relative to that without
     reduce_s = c.reduce_early_s if kernels in ("maxwell", "amd") else c.start_s
     partial_s_per_byte = 1.0 / (c.partial_speed * p.memory_Bps)
     # Tensor-core tiles are wide and prefetched: translations are few and hidden.
-    walk_s_of = _walks(gpu, p, layout, c) if gpu.traits.translations != "unseen" and not tensor else None
+    walk_s_of = _walks(gpu, p, layout) if gpu.traits.translations != "unseen" and not tensor else None
     e = c.overlap
 
     def way_of(tile: Tile, parts: int) -> Way:
@@ -134,7 +132,7 @@ def _on_lanes(gpu: Gpu) -> Gpu:
     return replace(gpu, peak_flops_per_s={name: peak for name, peak in gpu.peak_flops_per_s.items() if name != "int8"})
 
 
-def _walks(gpu: Gpu, p: PlacedProduct, layout: str, c: GemmConstants) -> Callable[[Tile, int], float] | None:
+def _walks(gpu: Gpu, p: PlacedProduct, layout: str) -> Callable[[Tile, int], float] | None:
     """Return what gives the time of address translation of tiles that fetch so many bytes per row; None: it has none.
 
     An operand is translated anew along each row of a tile that lies contiguous along k.
@@ -142,7 +140,7 @@ def _walks(gpu: Gpu, p: PlacedProduct, layout: str, c: GemmConstants) -> Callabl
     by_row, by_column = layout[0] == "N", layout[1] == "T"
     if not (by_row or by_column):
         return None
-    few = gpu.traits.translations == "few"
+    c, few = gpu.constants["gemm"], gpu.traits.translations == "few"
     # Each row of tiles meets the rows of B again; rows of A are met once, after their translations were evicted.
     operands = max((p.m + c.walk_again * p.n) * p.k * p.element_bytes * p.batch, 1.0)
     far = c.walk_near + (1.0 - c.walk_near) / (1.0 + (c.walk_reach_bytes / operands) ** 2)
@@ -216,5 +214,5 @@ def _beside_others_s(gpu: Gpu, one: Gemm) -> float:
     tile = alone.tile
     waves = -(-one.m // tile.rows) * -(-one.n // tile.columns) * alone.parts / gpu.sm_count
     busy = max(1.0 / STREAMS, waves / math.ceil(waves))
-    taken = gpu.constants(ContentionCosts).idle_taken * (1.0 - busy)
+    taken = gpu.constants["contention"].idle_taken * (1.0 - busy)
     return max(alone.time_s * (1.0 - taken), product_time(gpu, replace(one, batch=STREAMS)).time_s / STREAMS)

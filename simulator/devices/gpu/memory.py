@@ -21,20 +21,13 @@ from simulator.workload.operators import Gather, Pooling
 from simulator.workload.precision import ELEMENT_BYTES, INDEX_BYTES
 
 
-class MemoryCosts(Values, file="memory"):
-    """Constants of memory, the same for all GPUs."""
-
-    l2_slope: int
-    walk_slope: int
-
-
 def achieved_bandwidth(gpu: Gpu, read_share: float = 0.5) -> float:
     """Return the bandwidth, in B/s, that long streams reach in device memory, reads and writes together.
 
     The bus turns around between reads and writes: with a share r of reads, transfers take
     1 + turnaround 4 r (1 - r) times as long.
     """
-    costs, controllers = gpu.constants(MemoryCosts), gpu.traits.controllers
+    costs, controllers = gpu.constants["memory"], gpu.traits.controllers
     turnaround = costs.turnaround
     if gpu.inline_ecc and controllers == "late":
         turnaround += costs.check_turnaround
@@ -45,7 +38,7 @@ def achieved_bandwidth(gpu: Gpu, read_share: float = 0.5) -> float:
 
 def l2_bandwidth(gpu: Gpu) -> float:
     """Return the bandwidth of the last-level cache, in B/s; at least that of the memory behind it."""
-    costs = gpu.constants(MemoryCosts)
+    costs = gpu.constants["memory"]
     per_clock = costs.large_l2_bytes_per_clock if gpu.traits.large_l2 else costs.l2_bytes_per_clock
     found = per_clock * gpu.sm_count * gpu.boost_clock_Hz * gpu.calibration.bandwidth
     return max(found, achieved_bandwidth(gpu))
@@ -65,13 +58,14 @@ def resident_share(gpu: Gpu, working_set_bytes: float) -> float:
         return 1.0
     if not gpu.l2_bytes or gpu.is_cold:
         return 0.0
-    costs = gpu.constants(MemoryCosts)
-    return 1.0 / (1.0 + (working_set_bytes / (costs.l2_share * gpu.l2_bytes)) ** costs.l2_slope)
+    costs = gpu.constants["memory"]
+    filled: float = (working_set_bytes / (costs.l2_share * gpu.l2_bytes)) ** costs.l2_slope
+    return 1.0 / (1.0 + filled)
 
 
 def load_clocks(gpu: Gpu, working_set_bytes: float) -> float:
     """Return the clocks that a thread waits for a load, where as many bytes are used cyclically."""
-    costs, hits = gpu.constants(MemoryCosts), resident_share(gpu, working_set_bytes)
+    costs, hits = gpu.constants["memory"], resident_share(gpu, working_set_bytes)
     return hits * costs.cached_load_clocks + (1.0 - hits) * costs.load_clocks
 
 
@@ -92,7 +86,7 @@ def memory_time(gpu: Gpu, read_bytes: float, written_bytes: float, working_set_b
 def compute_time(gpu: Gpu, elements: float, slots: float) -> float:
     """Return the seconds that all lanes together need for *slots* instructions on each of *elements*."""
     if gpu.traits.integers == "shared":
-        slots *= gpu.constants(MemoryCosts).shared_slots
+        slots *= gpu.constants["memory"].shared_slots
     return elements * slots / (gpu.sm_count * gpu.lanes_per_sm * gpu.light_clock_Hz)
 
 
@@ -145,22 +139,18 @@ def _last_blocks(gpu: Gpu, kernel: Streaming, memory_s: float) -> float:
 
 def streaming_cost(gpu: Gpu, kernel: Streaming) -> KernelCost:
     """Return the cost of *kernel* on *gpu*."""
-    start_s = gpu.constants(MemoryCosts).start_s
+    start_s = gpu.constants["memory"].start_s
     read, written, function = kernel.read_bytes, kernel.written_bytes, kernel.function
     memory_s = memory_time(gpu, read, written, max(read, written) if function.endswith("_inplace") else kernel.bytes)
     if kernel.form == "tensors":
         memory_s = _last_blocks(gpu, kernel, memory_s)
     compute_s = _compute_time(gpu, kernel)
     if function == "dropout" and read:  # a thread loads again when it has drawn and written for its last load
-        waited = gpu.constants(MemoryCosts).load_clocks
+        waited = gpu.constants["memory"].load_clocks
         memory_s += kernel.elements / (gpu.sm_count * _DRAWN_AT_ONCE) * waited / gpu.light_clock_Hz
     longer_s = max(memory_s, compute_s)
     bound: Bound = "latency" if longer_s < start_s else "compute" if compute_s > memory_s else "memory"
     return KernelCost(start_s + longer_s, bound, kernel.flop, kernel.bytes)
-
-
-class PoolingCosts(Values, file="pooling"):
-    """Constants of pooling, the same for all GPUs."""
 
 
 def pooling_cost(gpu: Gpu, kernel: Pooling) -> KernelCost:
@@ -169,7 +159,7 @@ def pooling_cost(gpu: Gpu, kernel: Pooling) -> KernelCost:
     Forward, every output reads its window.  Backward, every input reads the windows that contain it: over the whole
     image, as many elements as forward.
     """
-    costs = gpu.constants(PoolingCosts)
+    costs = gpu.constants["pooling"]
     size = ELEMENT_BYTES[kernel.precision]
     forward, is_max = kernel.direction == "fwd", kernel.kind == "max"
     images, reduced = float(kernel.input_elements * size), float(kernel.output_elements * size)
@@ -185,7 +175,7 @@ def pooling_cost(gpu: Gpu, kernel: Pooling) -> KernelCost:
     else:
         compute_s = compute_time(gpu, places, costs.place_slots) + compute_time(gpu, windows, costs.window_slots)
     bound: Bound = "memory" if memory_s >= compute_s else "compute"
-    time_s = gpu.constants(MemoryCosts).start_s + max(memory_s, compute_s)
+    time_s = gpu.constants["memory"].start_s + max(memory_s, compute_s)
     return KernelCost(time_s, bound, kernel.flop, kernel.bytes)
 
 
@@ -195,10 +185,6 @@ _COPIES_ROWS: Month = (2025, 8)
 FEW_ROWS = 3072  # up to here PyTorch adds gradients row by row; beyond, it sorts the indices first
 
 
-class GatherCosts(Values, file="gather"):
-    """Constants of embeddings, the same for all GPUs."""
-
-
 def gather_cost(gpu: Gpu, kernel: Gather) -> KernelCost:
     """Return the cost of *kernel* on *gpu*.
 
@@ -206,7 +192,7 @@ def gather_cost(gpu: Gpu, kernel: Gather) -> KernelCost:
     aten/src/ATen/native/cuda/IndexKernelUtils.cu, ``vectorized_gather_kernel``; pull request 151917).  Short rows take
     as long as the blocks need to start, one after the other.
     """
-    costs, size = gpu.constants(GatherCosts), ELEMENT_BYTES[kernel.precision]
+    costs, size = gpu.constants["gather"], ELEMENT_BYTES[kernel.precision]
     elements = kernel.rows * kernel.cols
     copied_s = memory_time(gpu, elements * size + float(INDEX_BYTES * kernel.rows), float(elements * size))
     is_old = gpu.libraries is not None and gpu.libraries < _COPIES_ROWS
@@ -214,8 +200,8 @@ def gather_cost(gpu: Gpu, kernel: Gather) -> KernelCost:
         time_s = max(copied_s / costs.share, compute_time(gpu, elements, costs.slots))
     else:
         blocks = kernel.rows * -(-kernel.cols * size // (VECTOR_BYTES * _COPYING_THREADS))
-        time_s = max(copied_s, blocks / (gpu.constants(MemoryCosts).blocks_per_clock * gpu.light_clock_Hz))
-    time_s += gpu.constants(MemoryCosts).start_s
+        time_s = max(copied_s, blocks / (gpu.constants["memory"].blocks_per_clock * gpu.light_clock_Hz))
+    time_s += gpu.constants["memory"].start_s
     if kernel.direction == "fwd":
         return KernelCost(time_s, "memory", kernel.flop, kernel.bytes)
     filled_s = memory_time(gpu, 0.0, float(kernel.vocabulary * kernel.cols * size))

@@ -152,20 +152,10 @@ _SIDES = (
 )
 
 
-class GemmConstants(Values, file="gemm"):
-    """Constants of matrix products, the same for all GPUs.
-
-    Those of tensor (matrix) cores apply to Volta, Turing and AMD; NVIDIA's since Ampere have their own model.
-
-    A tile of r x c keeps its lanes busy for 1 / (1 + cost (1/r + 1/c)) of the time: operands are fetched once per row
-    and column, and multiplied r c times.
-    """
-
-
 @lru_cache(maxsize=4096)
 def tiles_for(gpu: Gpu, precision: Precision, layout: str, batched: bool) -> tuple[Tile, ...]:
     """Return the tiles that a library has for products in *precision* with *layout*, the largest first."""
-    tensor, c = computes_on_tensor_cores(gpu, precision), gpu.constants(GemmConstants)
+    tensor, c = computes_on_tensor_cores(gpu, precision), gpu.constants["gemm"]
     clock_Hz = sustained_clock(gpu, precision)
     sm_rate = arithmetic_rate(gpu, precision) / gpu.sm_count * clock_Hz / gpu.boost_clock_Hz
     # Since Ampere, lanes too have kernels whose threads copy operands while they multiply.
@@ -201,7 +191,11 @@ def _in_library(gpu: Gpu, columns: int, rows: int, layout: str, batched: bool) -
 
 
 def _busy_share(gpu: Gpu, tensor: bool, columns: int, rows: int, layout: str) -> float:
-    c = gpu.constants(GemmConstants)
+    """Return the share of the time for which a tile keeps its lanes busy: 1 / (1 + cost (1/rows + 1/columns)).
+
+    Operands are fetched once per row and column, and multiplied rows x columns times.
+    """
+    c = gpu.constants["gemm"]
     fetches, kernels = 1.0 / columns + 1.0 / rows, gpu.traits.kernels
     if tensor:
         rate = c.rate_matrix_other if kernels == "amd" else 1.0
@@ -260,7 +254,7 @@ def tensor_product_time(gpu: Gpu, kernel: Gemm, implicit: Implicit | None = None
     if synchronous and piece < _LEAST_PIECE and kernel.layout == "NT":
         l2_Bps_per_sm *= both.narrow
     start_s, reduce_s = c.start_clocks / clock_Hz, c.reduce_clocks / clock_Hz
-    partial_s_per_byte = 1.0 / (gpu.constants(GemmConstants).partial_speed * p.memory_Bps)
+    partial_s_per_byte = 1.0 / (gpu.constants["gemm"].partial_speed * p.memory_Bps)
     # The board supplies the energy no sooner.
     energy_s = energy_time(gpu, kernel.precision, implicit.flop if implicit else 2.0 * m * n * k * batch)
     e, sharpness = c.overlap, both.power_sharpness

@@ -19,7 +19,6 @@ nearer that level is to the full voltage, and the less a board saves when held f
 
 from functools import lru_cache
 
-from simulator.constants import Values
 from simulator.devices.gpu import Gpu
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
@@ -71,10 +70,6 @@ def computes_in_fp32(gpu: Gpu, precision: Precision) -> bool:
     return precision == "fp16" and gpu.traits.fp16_as_fp32 and peak.get("fp16", 0.0) < peak.get("fp32", 0.0)
 
 
-class PowerCosts(Values, file="power"):
-    """Constants of power, the same for all GPUs."""
-
-
 def highest_clock(gpu: Gpu, precision: Precision) -> float:
     """Return the highest clock, in Hz, of kernels that multiply in *precision*, whatever power they take.
 
@@ -86,7 +81,7 @@ def highest_clock(gpu: Gpu, precision: Precision) -> float:
     exceeds = not gpu.is_hot
     if computes_on_tensor_cores(gpu, precision):
         exceeds = gpu.traits.operands == "copies" and tensor_pace(gpu, precision) < _WHOLE
-    return gpu.boost_clock_Hz * (gpu.constants(PowerCosts).headroom if gpu.above_boost and exceeds else 1.0)
+    return gpu.boost_clock_Hz * (gpu.constants["power"].headroom if gpu.above_boost and exceeds else 1.0)
 
 
 @lru_cache(maxsize=1024)
@@ -138,9 +133,9 @@ def energy_time(gpu: Gpu, precision: Precision, flop: float, memory_bytes: float
     """
     if not _spends(gpu, precision):
         return 0.0
-    costs = gpu.constants(PowerCosts)
+    costs = gpu.constants["power"]
     if gpu.traits.operands == "copies":
-        delivered_s = memory_bytes * costs.memory_byte_J / max(_available_W(gpu, costs), 1.0)
+        delivered_s = memory_bytes * costs.memory_byte_J / max(_available_W(gpu), 1.0)
         return flop * gpu.boost_clock_Hz / (gpu.peak(precision) * sustained_clock(gpu, precision)) + delivered_s
     joule, burst = _by_width(precision, costs.async_32_bit_J, costs.async_16_bit_J, costs.async_8_bit_J), gpu.burst
     joules = flop * joule * gpu.traits.tensor_energy + memory_bytes * costs.memory_byte_J
@@ -160,7 +155,7 @@ def switching_power(gpu: Gpu) -> float:
     What an idle board draws depends on its chip and memory, not on its limit: one chip is sold with 1,000, 1,200 and
     1,400 W.
     """
-    costs = gpu.constants(PowerCosts)
+    costs = gpu.constants["power"]
     idle_W = costs.sm_idle_W * gpu.sm_count + costs.memory_idle_J * gpu.memory_bandwidth_Bps
     return max(gpu.board_power_W - idle_W, 1.0) * gpu.calibration.clocks.get("power", 1.0)
 
@@ -170,7 +165,7 @@ def streaming_share(gpu: Gpu) -> float:
 
     Both exclude what an idle board draws.  It is measured (a calibration's ``clocks``), else from the energy of a byte.
     """
-    streaming_W = gpu.constants(PowerCosts).moved_byte_J * gpu.memory_bandwidth_Bps
+    streaming_W = gpu.constants["power"].moved_byte_J * gpu.memory_bandwidth_Bps
     return min(gpu.calibration.clocks.get("stream", streaming_W / switching_power(gpu)), 1.0)
 
 
@@ -180,17 +175,17 @@ def _spends(gpu: Gpu, precision: Precision) -> bool:
     return is_late and computes_on_tensor_cores(gpu, precision)
 
 
-def _available_W(gpu: Gpu, costs: PowerCosts) -> float:  # noqa: N802  units keep their case
+def _available_W(gpu: Gpu) -> float:  # noqa: N802  units keep their case
     """Return the power, in W, that the board's limit leaves for switching; in a long run, that measured."""
-    measured = gpu.calibration.clocks.get("power", 1.0) if gpu.burst_s == 0.0 else 1.0
+    measured, costs = gpu.calibration.clocks.get("power", 1.0) if gpu.burst_s == 0.0 else 1.0, gpu.constants["power"]
     return (gpu.board_power_W * (1.0 - costs.idle_share) - costs.idle_W) * measured
 
 
 def _clock_of_power(gpu: Gpu, precision: Precision, energy: float) -> float:
     """Solve n E f v(f)^2 = available_W for f, in Hz; v falls linearly with f down to the process's lowest voltage."""
-    costs, process = gpu.constants(PowerCosts), gpu.traits.process
-    joule_per_clock = _busy_lanes(gpu, precision, costs) * (energy * costs.multiply_add_J) * process.energy
-    available_W, low = max(_available_W(gpu, costs), 1.0), costs.lowest_voltage
+    costs, process = gpu.constants["power"], gpu.traits.process
+    joule_per_clock = _busy_lanes(gpu, precision) * (energy * costs.multiply_add_J) * process.energy
+    available_W, low = max(_available_W(gpu), 1.0), costs.lowest_voltage
     slope = (1.0 - low) / process.full_voltage_Hz
     lowest_Hz = (process.lowest_voltage - low) / slope  # below this clock the voltage is constant
     clock_Hz = available_W / (joule_per_clock * process.lowest_voltage**2)
@@ -204,9 +199,9 @@ def _clock_of_power(gpu: Gpu, precision: Precision, energy: float) -> float:
     return clock_Hz
 
 
-def _busy_lanes(gpu: Gpu, precision: Precision, costs: PowerCosts) -> float:
+def _busy_lanes(gpu: Gpu, precision: Precision) -> float:
     """Return the power-drawing units in fp32 lane equivalents: matrix units, or lanes plus a share for each SM."""
-    peak = gpu.peak_flops_per_s
+    costs, peak = gpu.constants["power"], gpu.peak_flops_per_s
     of_clock = costs.busy_share / (2.0 * gpu.boost_clock_Hz)
     if computes_on_tensor_cores(gpu, precision):
         energy = _by_width(precision, costs.tensor_32_bit, costs.tensor_16_bit, costs.tensor_8_bit)

@@ -9,19 +9,10 @@ Appleyard, Kocisky, Blunsom, "Optimizing performance of recurrent neural network
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
 
-from simulator.constants import Values
 from simulator.devices import Bound, KernelCost
 from simulator.devices.gpu import Gpu
-from simulator.devices.gpu.convolution_algorithms import (
-    ConvolutionCosts,
-    Engine,
-    at_least,
-    blocks_time,
-    lane_share,
-    tensor_engine,
-)
+from simulator.devices.gpu.convolution_algorithms import Engine, at_least, blocks_time, lane_share, tensor_engine
 from simulator.devices.gpu.memory import achieved_bandwidth
 from simulator.devices.gpu.rates import compute_rate, tensor_rate
 from simulator.workload.operators import Recurrence
@@ -43,26 +34,22 @@ _GROUP = 16  # states
 _PERSISTENT_SMS, _PERSISTENT_WIDTH, _PERSISTENT_BATCH = 98, 1024, 128
 
 
-class RecurrenceCosts(Values, file="recurrence"):
-    """Constants of recurrent layers, the same for all GPUs."""
-
-
 def recurrence_cost(gpu: Gpu, kernel: Recurrence) -> KernelCost:
     """Return the cost of *kernel* on *gpu*; raises InputError where there is no figure for its precision."""
-    costs, flop = gpu.constants(RecurrenceCosts), float(kernel.flop)
+    costs, flop = gpu.constants["recurrence"], float(kernel.flop)
     gates, states = kernel.gates * kernel.hidden, kernel.batch * kernel.timesteps
     if kernel.direction == "bwd_weight":
-        time_s = _all_steps(gpu, kernel, gates, kernel.inputs + kernel.hidden, states, costs) + costs.call_s
+        time_s = _all_steps(gpu, kernel, gates, kernel.inputs + kernel.hidden, states) + costs.call_s
         return KernelCost(time_s, "compute", flop, float(kernel.bytes), "all steps at once")
     backward = kernel.direction == "bwd_data"
     m, k = (kernel.hidden, gates) if backward else (gates, kernel.hidden)
     inputs, outputs = (gates, kernel.inputs) if backward else (kernel.inputs, gates)
-    inputs_s = _all_steps(gpu, kernel, outputs, states, inputs, costs) if kernel.inputs else 0.0
+    inputs_s = _all_steps(gpu, kernel, outputs, states, inputs) if kernel.inputs else 0.0
     if _is_persistent(gpu, kernel):
         clocks = -(-kernel.batch // _GROUP) * (costs.group_clocks + costs.k_clocks * kernel.hidden)
         time_s = kernel.timesteps * clocks / gpu.light_clock_Hz + costs.persistent_call_s + inputs_s
         return KernelCost(time_s, "latency", flop, float(kernel.bytes), "persistent")
-    compute_s = _step_compute(gpu, kernel, m, k, costs)
+    compute_s = _step_compute(gpu, kernel, m, k)
     weight_bytes = ELEMENT_BYTES[kernel.precision] * m * k
     memory_s = weight_bytes / achieved_bandwidth(gpu, 1.0)
     is_late = gpu.traits.cudnn >= _TWO_KERNELS and gpu.traits.operands == "warps"
@@ -95,12 +82,12 @@ def _is_persistent(gpu: Gpu, kernel: Recurrence) -> bool:
 
 def _rates(gpu: Gpu, precision: Precision) -> tuple[float, float]:
     """Return the rates, in FLOP/s, of fp32 lanes and of matrix units (0 where none serve *precision*)."""
-    return compute_rate(gpu, "fp32") * lane_share(gpu, gpu.constants(ConvolutionCosts)), tensor_rate(gpu, precision)
+    return compute_rate(gpu, "fp32") * lane_share(gpu), tensor_rate(gpu, precision)
 
 
-def _step_compute(gpu: Gpu, kernel: Recurrence, m: int, k: int, costs: RecurrenceCosts) -> float:
+def _step_compute(gpu: Gpu, kernel: Recurrence, m: int, k: int) -> float:
     """Return the compute time of one step's product, in seconds."""
-    lanes, tensor = _rates(gpu, kernel.precision)
+    costs, (lanes, tensor) = gpu.constants["recurrence"], _rates(gpu, kernel.precision)
     n, sms, cudnn, backward = kernel.batch, gpu.sm_count, gpu.traits.cudnn, kernel.direction == "bwd_data"
     if gpu.traits.kernels == "amd":
         share = costs.amd_backward if backward else costs.amd_forward
@@ -114,17 +101,15 @@ def _step_compute(gpu: Gpu, kernel: Recurrence, m: int, k: int, costs: Recurrenc
     tiles, splits = _STEP, _FEW_SPLITS
     if cudnn == 6 and backward and _WIDE_BATCH <= n < _FULL_BATCH:
         tiles, splits = _STEP_PASCAL, (1,)  # what cuDNN 5 and 6 use there
-    blocks = _step_blocks(gpu)
-    time_s = min(blocks_time(blocks, each, m, n, k, tiles, splits=splits, split_s=split_s) for each in engines)
-    return max(time_s, 2.0 * m * n * k / (costs.most_of_peak * max(compute_rate(gpu, "fp32"), tensor)))
+    found = (blocks_time(costs.residency, each, m, n, k, tiles, splits=splits, split_s=split_s) for each in engines)
+    return max(min(found), 2.0 * m * n * k / (costs.most_of_peak * max(compute_rate(gpu, "fp32"), tensor)))
 
 
-def _all_steps(gpu: Gpu, kernel: Recurrence, m: int, n: int, k: int, costs: RecurrenceCosts) -> float:
+def _all_steps(gpu: Gpu, kernel: Recurrence, m: int, n: int, k: int) -> float:
     """Return the seconds of a product over all steps."""
-    lanes, tensor = _rates(gpu, kernel.precision)
-    bandwidth = achieved_bandwidth(gpu)
+    costs, base = gpu.constants["recurrence"], gpu.constants["convolution"]
+    (lanes, tensor), bandwidth = _rates(gpu, kernel.precision), achieved_bandwidth(gpu)
     share = costs.amd_forward if gpu.traits.kernels == "amd" else costs.all_steps
-    base = gpu.constants(ConvolutionCosts)
     rate = min(lanes * share, costs.most_of_peak * compute_rate(gpu, "fp32"))
     engine, tiles = Engine(gpu.sm_count, rate, base.tile_intensity, base.prologue_k), _ALL
     if tensor:
@@ -132,12 +117,6 @@ def _all_steps(gpu: Gpu, kernel: Recurrence, m: int, n: int, k: int, costs: Recu
         engine = tensor_engine(gpu.sm_count, rate, costs.tensor_tile_intensity, base.prologue_k)
         tiles = _ALL_TENSOR
     split_s = 2 * _ACCUMULATOR_BYTES * m * n / bandwidth
-    compute_s = blocks_time(base, engine, m, n, k, tiles, splits=_SPLITS, split_s=split_s)
+    compute_s = blocks_time(base.residency, engine, m, n, k, tiles, splits=_SPLITS, split_s=split_s)
     memory_s = ELEMENT_BYTES[kernel.precision] * (m * n + k * (m + n)) / bandwidth
     return at_least(compute_s, memory_s)
-
-
-@lru_cache(maxsize=256)
-def _step_blocks(gpu: Gpu) -> ConvolutionCosts:
-    """Return the costs of thread blocks in a step."""
-    return gpu.constants(ConvolutionCosts).but(residency=gpu.constants(RecurrenceCosts).residency)

@@ -31,12 +31,10 @@ channel has one block, whose threads wait for each of their loads.
 
 import math
 
-from simulator.constants import Values
 from simulator.devices import Bound, KernelCost
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.memory import (
     VECTOR_BYTES,
-    MemoryCosts,
     achieved_bandwidth,
     compute_time,
     issue_time,
@@ -48,11 +46,6 @@ from simulator.devices.gpu.memory import (
 from simulator.questions.where import Month
 from simulator.workload.kernels import Rowwise
 from simulator.workload.precision import ELEMENT_BYTES
-
-
-class BatchNormCosts(Values, file="batch_norm"):
-    """Constants of batch normalisation, the same for all GPUs."""
-
 
 WARP_ROW = 1024  # longest row that softmax keeps in a warp's registers; PyTorch's since 2.8: twice that, forward
 _HOLDS_LONG_ROWS: Month = (2025, 8)
@@ -68,13 +61,9 @@ _NORM_VECTOR = 4  # elements that a thread of it loads at once, of any size
 _FULL_SM = 2048  # threads per SM at which the stated wait of a block applies; with fewer, each block is faster
 
 
-class RowwiseCosts(Values, file="rowwise"):
-    """Constants of reductions, the same for all GPUs."""
-
-
 def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
     """Return the cost of *kernel* on *gpu*."""
-    costs = gpu.constants(RowwiseCosts)
+    costs = gpu.constants["rowwise"]
     size = ELEMENT_BYTES[kernel.precision]
     n_bytes = float(kernel.rows * kernel.cols * size)
     backward = kernel.kind.endswith("_bwd")
@@ -98,7 +87,7 @@ def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
         return _channels(gpu, kernel)
     holds = kernel.kind == "softmax" and kernel.in_warps and _is_recent(gpu)
     in_warps = (name == "softmax" or kernel.in_warps) and kernel.cols <= (2 * WARP_ROW if holds else WARP_ROW)
-    if holds and not in_warps and (slots := _held_slots(kernel, costs)):
+    if holds and not in_warps and (slots := _held_slots(gpu, kernel)):
         # Two blocks share an SM.
         compute_s = issue_time(gpu, max(kernel.rows, 2 * gpu.sm_count), slots)
         return _cost(gpu, kernel, memory_time(gpu, n_bytes, n_bytes), compute_s, 2.0 * n_bytes)
@@ -151,9 +140,9 @@ def _is_recent(gpu: Gpu) -> bool:
     return gpu.vendor == "nvidia" and (gpu.libraries is None or gpu.libraries >= _HOLDS_LONG_ROWS)
 
 
-def _held_slots(kernel: Rowwise, costs: RowwiseCosts) -> float:
+def _held_slots(gpu: Gpu, kernel: Rowwise) -> float:
     """Return the issue slots of a row that a block holds, all its threads' together; 0 where it is too long."""
-    size, registers = ELEMENT_BYTES[kernel.precision], -(-kernel.cols // _BLOCK)
+    costs, size, registers = gpu.constants["rowwise"], ELEMENT_BYTES[kernel.precision], -(-kernel.cols // _BLOCK)
     if registers <= _MOST_REGISTERS:
         return registers * _BLOCK * costs.register_slots
     fits = kernel.cols * size < _SHARED_BYTES and kernel.cols % (VECTOR_BYTES // size) == 0
@@ -168,7 +157,7 @@ def _softmax_threads(vectors: int) -> int:
 
 def _found_again(gpu: Gpu, under_way_bytes: float) -> float:
     """Return the share of a second reading that the last-level cache, or its near half, serves."""
-    costs, size_bytes = gpu.constants(RowwiseCosts), near_bytes(gpu)
+    costs, size_bytes = gpu.constants["rowwise"], near_bytes(gpu)
     if not size_bytes:
         return 0.0
     filled = under_way_bytes / (costs.reuse_share * size_bytes)
@@ -177,7 +166,7 @@ def _found_again(gpu: Gpu, under_way_bytes: float) -> float:
 
 def _channels(gpu: Gpu, kernel: Rowwise) -> KernelCost:
     """Return the cost of batch normalisation, in which all channels are in flight at once."""
-    costs = gpu.constants(BatchNormCosts)
+    costs = gpu.constants["batch_norm"]
     size = ELEMENT_BYTES[kernel.precision]
     n_bytes = float(kernel.rows * kernel.cols * size)
     backward = kernel.kind.endswith("_bwd")
@@ -226,7 +215,7 @@ def _parts(gpu: Gpu, threads: int, values: float, across: int = 1) -> int:
 
 def _added_clocks(gpu: Gpu, parts: int, at_once: int) -> float:
     """Return the clocks in which the last block adds up what *parts* left in memory, one load after the other."""
-    costs = gpu.constants(RowwiseCosts)
+    costs = gpu.constants["rowwise"]
     return math.ceil(parts / at_once) * costs.load_clocks + costs.partial_end_clocks if parts > 1 else 0.0
 
 
@@ -240,7 +229,7 @@ def _partial_sums_s(gpu: Gpu, kernel: Rowwise) -> float:
 
 def _whole_sum(gpu: Gpu, kernel: Rowwise, n_bytes: float) -> KernelCost:
     """Return the cost of a sum over everything: one block, each of whose loads waits for the one before, or many."""
-    costs, values = gpu.constants(RowwiseCosts), math.ceil(kernel.cols / _WHOLE_THREADS)
+    costs, values = gpu.constants["rowwise"], math.ceil(kernel.cols / _WHOLE_THREADS)
     parts = _parts(gpu, _WHOLE_THREADS, values)
     waits_s = math.ceil(values / parts / _WHOLE_VECTOR) * costs.sum_load_clocks / gpu.light_clock_Hz
     ends_s = (costs.sum_block_clocks + _added_clocks(gpu, parts, _WHOLE_THREADS)) / gpu.light_clock_Hz
@@ -254,7 +243,7 @@ _HELPERS = {1: 3, 2: 1}  # kernels that zero semaphores and update the running s
 
 def _own_channels(gpu: Gpu, kernel: Rowwise, arrays: int, n_bytes: float) -> KernelCost:
     """Return the cost of batch normalisation by PyTorch's own kernels, which read *arrays* of *n_bytes* twice."""
-    costs, start_s = gpu.constants(BatchNormCosts), gpu.constants(MemoryCosts).start_s
+    costs, start_s = gpu.constants["batch_norm"], gpu.constants["memory"].start_s
     moved = (2 * arrays + 1) * n_bytes
     memory_s = memory_time(gpu, arrays * n_bytes, 0.0) + memory_time(gpu, arrays * n_bytes, n_bytes)
     if kernel.channels_last:
@@ -263,7 +252,7 @@ def _own_channels(gpu: Gpu, kernel: Rowwise, arrays: int, n_bytes: float) -> Ker
     else:
         loads = -(-kernel.cols // _OWN_THREADS)
         blocks, at_once = kernel.rows, gpu.sm_count * (gpu.traits.threads_per_sm // _OWN_THREADS)
-        clocks = 2 * arrays * loads * gpu.constants(RowwiseCosts).load_clocks + costs.block_clocks
+        clocks = 2 * arrays * loads * gpu.constants["rowwise"].load_clocks + costs.block_clocks
         threads_s, launches = -(-blocks // at_once) * clocks / gpu.light_clock_Hz, 0
     most = -(-blocks // gpu.sm_count) * gpu.sm_count / blocks  # of the busiest SM, against all alike
     issued_s = issue_time(gpu, kernel.rows * kernel.cols * most, costs.own_slots)
@@ -284,7 +273,7 @@ def _cost(
 
     ``ends_s`` is the time of one block besides its loads, which nothing else hides; ``other``: what *other_s* is of.
     """
-    start_s = gpu.constants(MemoryCosts).start_s
+    start_s = gpu.constants["memory"].start_s
     longer_s, shorter_s = max(memory_s, other_s), min(memory_s, other_s)
     joined_s = longer_s * (1.0 + (shorter_s / longer_s) ** 4) ** 0.25 if longer_s else 0.0
     bound: Bound = "latency" if joined_s < start_s else "memory" if memory_s >= other_s else other
