@@ -37,7 +37,7 @@ def possible() -> None:
     try:
         check_system()
         check_torch()
-        check_rights(RunNames.of_this_process(), delay=False)
+        check_rights(RunNames(), delay=False)
     except TopocastError as error:
         pytest.skip(str(error))
 
@@ -176,7 +176,7 @@ def test_nothing_of_the_machine_itself_changes() -> None:
         return [subprocess.run(c, capture_output=True, text=True, check=True).stdout for c in commands]
 
     before = state()
-    names = RunNames.of_this_process()
+    names = RunNames()
     with HostNetwork(names, 3) as network:
         network.shape(LinkShape(12.5e6))
         network.shape(LinkShape(125e6))

@@ -216,7 +216,7 @@ def test_dry_run_prints_the_commands_and_runs_none(capsys, monkeypatch, tmp_path
 
 
 def test_names_tell_whose_they_are() -> None:
-    names = RunNames.of_this_process()
+    names = RunNames()
     me = (os.getpid(), process_start(os.getpid()))
     for name in (names.switch, names.probe, names.host(0), names.host(31)):
         assert name.startswith(PREFIX)
@@ -228,7 +228,7 @@ def test_names_tell_whose_they_are() -> None:
 
 def test_only_what_crashed_runs_left_is_removed(monkeypatch) -> None:
     mine, dead, recycled = (
-        RunNames.of_this_process().switch,
+        RunNames().switch,
         f"{PREFIX}1073741824-5-host0",
         f"{PREFIX}1-99999999-switch",
     )

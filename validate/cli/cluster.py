@@ -11,15 +11,7 @@ from simulator.errors import InputError, one_line
 from simulator.units import format_duration
 from validate.cli.command import Given, number_in, print_result
 from validate.machine.cluster import network, report
-from validate.machine.cluster.cases import (
-    CaseOutcome,
-    ClusterResults,
-    Predictor,
-    least_run_s,
-    make_cases,
-    read_duration,
-)
-from validate.machine.cluster.report import ClusterFiles
+from validate.machine.cluster.cases import LEAST_REPEATS, CaseOutcome, Predictor, make_cases, read_duration
 from validate.machine.measure.host import removed_on_signals
 
 
@@ -42,26 +34,26 @@ def cluster_command(given: Given) -> None:
     most = max(case.n_nodes for case in cases)
     if topology is not None and len(shapes) > 1:
         raise InputError("--topology: a file describes one rate; name one with --rate, or take --out DIR")
-    names = network.RunNames.of_this_process()
+    names = network.RunNames()
     with ExitStack() as stack:
         if given.dry_run:
-            ClusterFiles(stack, None, topology, shapes, most).write_topologies({}, {})
+            report.ClusterFiles(stack, None, topology, shapes, most).write_topologies({}, {})
             print_result(_commands(names, shapes, most))
             return
         planner = Predictor()
         about_s = [planner.predict_s(case) for case in cases]
-        if least_run_s(about_s) > budget_s:
-            least = format_duration(least_run_s(about_s))
+        if (least_s := sum(about_s) * (LEAST_REPEATS + 1)) > budget_s:  # with warm-up
+            least = format_duration(least_s)
             told = f"--budget: {given.budget} is not enough, three times of each case take about {least}"
             raise InputError(f"{told}; allow more, or name fewer --nodes, smaller --sizes or a higher --rate")
-        files = ClusterFiles(stack, given.out, topology, shapes, most)
+        files = report.ClusterFiles(stack, given.out, topology, shapes, most)
         network.check_system()
         network.check_torch()
         from validate.machine.cluster.run import run_cases
 
         with removed_on_signals():
             network.check_rights(names, delay=any(shape.delay_s for shape in shapes))
-        facts, measured = report.cluster_environment(), ClusterResults()
+        facts, measured = report.cluster_environment(), report.ClusterResults()
         if left := network.leftovers():
             said = f"an earlier run has left {len(left)} namespaces behind; validate cluster --clean removes them"
             given.remark([said])

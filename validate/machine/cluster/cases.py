@@ -1,5 +1,6 @@
 """A case: the options that ask for it, the topology that predicts it, its outcome, and the order of strategies."""
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
@@ -122,7 +123,7 @@ def make_cases(nodes: str, rates: Sequence[str], sizes: str, strategies: str, de
     """Return the cases by rate, nodes, size (whole fp32 elements) and strategy, for as many nodes as there are."""
     counts = _node_counts(nodes)
     named = [find_cluster_strategy(word) for word in _words("--strategies", strategies)]
-    delay_s = _quantity("--delay", delay, "time") if delay is not None else 0.0
+    delay_s = _within("--delay", delay, "time", 0.0, math.inf, "") if delay is not None else 0.0
     words = [word for rate in rates for word in _words("--rate", rate)]
     shapes = [LinkShape(_within("--rate", word, "bandwidth", *_RATES), delay_s) for word in words]
     lengths = [int(_within("--sizes", word, "size", *_SIZES)) // 4 * 4 for word in _words("--sizes", sizes)]
@@ -165,16 +166,11 @@ def _node_counts(text: str) -> list[int]:
     return counts
 
 
-def _quantity(option: str, text: str, dimension: str) -> float:
-    try:
-        return parse_quantity(text, dimension)
+def _within(option: str, text: str, dimension: str, least: float, most: float, limits: str) -> float:
+    try:  # a negative size is reported as out of range, not as a number without a unit
+        value = -1.0 if dimension == "size" and text.startswith("-") else parse_quantity(text, dimension)
     except ValueError as error:
         raise InputError(f"{option}: {error}") from None
-
-
-def _within(option: str, text: str, dimension: str, least: float, most: float, limits: str) -> float:
-    # A negative size is reported as out of range, not as a number without a unit.
-    value = -1.0 if dimension == "size" and text.startswith("-") else _quantity(option, text, dimension)
     if not least <= value <= most:
         raise InputError(f"{option}: {one_line(text, 40)} is outside {limits}")
     return value
@@ -247,11 +243,6 @@ class ClusterResults:
     probes: dict[LinkShape, float] = field(default_factory=dict)
     costs: dict[LinkShape, MessageCosts] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
-
-
-def least_run_s(about_s: Sequence[float]) -> float:
-    """Return the approximate time of the fewest allowed repetitions of all cases, with warm-up, in seconds."""
-    return sum(about_s) * (LEAST_REPEATS + 1)
 
 
 def by(outcomes: Sequence[CaseOutcome], key: Callable[[CaseOutcome], str]) -> dict[str, Errors]:

@@ -48,17 +48,11 @@ def owner_of(namespace: str) -> tuple[int, int] | None:
 
 
 class RunNames:
-    """Names of one run: of hosts, of the bridge's namespace ``switch``, and of ``probe``, which tests rights."""
+    """Names of one run, of this process unless said: hosts, the bridge's ``switch``, and ``probe``, to test rights."""
 
-    def __init__(self, run: str) -> None:
-        self._run = f"{PREFIX}{run}"
+    def __init__(self, run: str = "") -> None:
+        self._run = f"{PREFIX}{run or f'{os.getpid()}-{process_start(os.getpid()) or 0}'}"
         self.switch, self.probe = f"{self._run}-switch", f"{self._run}-probe"
-
-    @classmethod
-    def of_this_process(cls) -> RunNames:
-        """Return the names for a run in this process."""
-        pid = os.getpid()
-        return cls(f"{pid}-{process_start(pid) or 0}")
 
     def host(self, index: int) -> str:
         """Return the namespace of host *index*."""
@@ -132,14 +126,15 @@ class CommandFailed(TopocastError):  # noqa: N818  the name says the fault
 def run_shell(command: Command) -> str:
     """Run *command* and return its standard output; raises CommandFailed with the command and its error message."""
     how: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": _LIMIT_S}
+    said: object = ""
     try:
         done = subprocess.run(command, check=False, **how)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise CommandFailed(f"{' '.join(command)}: {one_line(error)}") from None
-    if done.returncode != 0:
+        if done.returncode == 0:
+            return str(done.stdout)
         said = done.stderr.strip() or f"exit status {done.returncode}"
-        raise CommandFailed(f"{' '.join(command)}: {one_line(said)}")
-    return str(done.stdout)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        said = error
+    raise CommandFailed(f"{' '.join(command)}: {one_line(said)}")
 
 
 def list_namespaces() -> list[str]:
@@ -156,9 +151,6 @@ def processes_in(namespace: str) -> list[int]:
             return []
         raise
     return [int(word) for word in said.split() if word.isdecimal()]
-
-
-_TRY = "as root, or in namespaces of your own: unshare -rnm sh -c 'mount -t tmpfs none /run && validate cluster ...'"
 
 
 class NotPossible(TopocastError):  # noqa: N818  an answer and no fault
@@ -182,29 +174,16 @@ def check_torch() -> None:
 
 def check_rights(names: RunNames, *, delay: bool) -> None:
     """Try a namespace with a rate limit (and a *delay*); raises NotPossible without the right or kernel feature."""
-    probe = names.probe
     try:
-        run_shell(("ip", "netns", "add", probe))
-    except CommandFailed as error:
-        _remove(probe)
-        raise NotPossible(f"no right to make a network namespace ({_said(error)}); run it {_TRY}") from None
-    try:
-        for words, what, module in _STEPS["tried"][: None if delay else -1]:
+        for line, told in _STEPS["tried"][: None if delay else -1]:
             try:
-                run_shell(tuple(words.format(probe=probe).split()))
+                run_shell(tuple(line.format(probe=names.probe).split()))
             except CommandFailed as error:
-                raise NotPossible(f"this kernel has no {what} ({_said(error)}); its module is {module}") from None
+                said = str(error).partition(": ")[2].removeprefix("Error: ").rstrip(".")
+                raise NotPossible(told.format(said=said)) from None
     finally:
-        _remove(probe)
-
-
-def _remove(name: str) -> None:
-    with contextlib.suppress(CommandFailed):
-        run_shell(("ip", "netns", "delete", name))
-
-
-def _said(error: CommandFailed) -> str:
-    return str(error).partition(": ")[2].removeprefix("Error: ").rstrip(".")
+        with contextlib.suppress(CommandFailed):
+            run_shell(("ip", "netns", "delete", names.probe))
 
 
 class HostNetwork:
@@ -252,18 +231,17 @@ class HostNetwork:
 
 def leftovers() -> list[str]:
     """Return the namespaces left behind by runs that have ended; those of live runs are excluded."""
-    owners = {name: owner_of(name) for name in list_namespaces()}
-    return [name for name, owner in owners.items() if owner is not None and process_start(owner[0]) != owner[1]]
+    owners = [(name, owner_of(name)) for name in list_namespaces()]
+    return [name for name, owner in owners if owner is not None and process_start(owner[0]) != owner[1]]
 
 
 def remove_leftovers() -> list[str]:
     """Kill the processes in leftover namespaces, remove these, and return their names; raises CommandFailed."""
-    removed = []
-    for name in leftovers():
+    left = leftovers()
+    for name in left:
         with contextlib.suppress(CommandFailed):
             for pid in processes_in(name):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         run_shell(("ip", "netns", "delete", name))
-        removed.append(name)
-    return removed
+    return left

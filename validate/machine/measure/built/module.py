@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 from validate.machine.measure.built.description import DescribedLayer, Description
 from validate.machine.measure.built.operators import OperatorMaker, needed
 from validate.machine.measure.built.shapes import Shape, View, named, reshaped_part
-from validate.machine.measure.built.spans import ForwardCall, Recompute, end, spans
+from validate.machine.measure.built.spans import ForwardCall, Recompute, drop, end, spans
 from validate.machine.measure.case import Unavailable
 
 _BLOCK = re.compile(r"(?:[^.]+\.)*?\d+(?=\.)")  # the repeated block of a layer: blocks.3 in blocks.3.mlp.up
@@ -134,7 +134,7 @@ class BuiltNetwork(nn.Module):  # type: ignore[misc]
         for span in self.spans:
             if span.apart:
                 given = [values[n] for n in span.inside]
-                span.drop(values)
+                drop(span.steps, values)
                 values.update(zip(span.outside, span(*given), strict=True))
             else:
                 span.go(values)

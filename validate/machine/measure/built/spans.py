@@ -1,7 +1,8 @@
 """The steps of a built network, grouped into recomputed parts and blocks that are modules."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Any, Literal
 
@@ -50,30 +51,12 @@ def _run(steps: Sequence[ForwardCall], values: dict[int, Any]) -> None:
             values.pop(number, None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Consecutive steps, recomputed in the backward pass if *again*, with their input and output tensors."""
-
-    steps: tuple[ForwardCall, ...]
-    inside: tuple[int, ...]
-    outside: tuple[int, ...]
-    again: bool
-    by_operator: bool = False
-
-    def go(self, values: dict[int, Any]) -> None:
-        if not self.again or not torch.is_grad_enabled():
-            _run(self.steps, values)
-            return
-
-        def run(*given: Any) -> tuple[Any, ...]:
-            own = dict(zip(self.inside, given, strict=True))
-            _run(self.steps, own)
-            return tuple(own[n] for n in self.outside)
-
-        how = {"context_fn": _contexts} if self.by_operator else {}
-        results = checkpoint(run, *(values[n] for n in self.inside), use_reentrant=False, **how)
-        _drop(self.steps, values)
-        values.update(zip(self.outside, results, strict=True))
+def _returned(steps: Steps, edges: Edges, *given: Any) -> tuple[Any, ...]:
+    """Return the tensors that leave *steps*, for those *given* that enter them."""
+    inside, outside = edges
+    own = dict(zip(inside, given, strict=True))
+    _run(steps, own)
+    return tuple(own[n] for n in outside)
 
 
 def _contexts() -> tuple[Any, Any]:
@@ -95,24 +78,30 @@ def _contexts() -> tuple[Any, Any]:
 
 
 class StepsModule(nn.Module):  # type: ignore[misc]
-    """Consecutive steps as a module; *apart*: it is a repeated block, called as a module."""
+    """Consecutive steps as a module; *apart*: it is a repeated block, called as a module.
 
-    def __init__(self, parts: Sequence[_Part], *, apart: bool, edges: Edges) -> None:
+    *parts* are its steps with their edges, and whether to run them *again* in the backward pass, as *how* says.
+    """
+
+    def __init__(
+        self, parts: Sequence[tuple[Steps, Edges, bool]], edges: Edges, how: Mapping[str, Any], *, apart: bool
+    ) -> None:
         super().__init__()
-        self.parts, self.apart = tuple(parts), apart
+        self.parts, self.how, self.apart = tuple(parts), how, apart
         self.inside, self.outside = edges
-        steps = [step for part in parts for step in part.steps]
-        self.layers = nn.ModuleList(step.module for step in steps if step.module is not None)
+        self.steps = tuple(step for steps, _, _ in parts for step in steps)
+        self.layers = nn.ModuleList(step.module for step in self.steps if step.module is not None)
 
     def go(self, values: dict[int, Any]) -> None:
         """Run the steps on *values*, tensors by number."""
-        for part in self.parts:
-            part.go(values)
-
-    def drop(self, values: dict[int, Any]) -> None:
-        """Remove from *values* the tensors that no later step reads."""
-        for part in self.parts:
-            _drop(part.steps, values)
+        for steps, (inside, outside), again in self.parts:
+            if not again or not torch.is_grad_enabled():
+                _run(steps, values)
+                continue
+            run = partial(_returned, steps, (inside, outside))
+            results = checkpoint(run, *(values[n] for n in inside), use_reentrant=False, **self.how)
+            drop(steps, values)
+            values.update(zip(outside, results, strict=True))
 
     def forward(self, *given: Any) -> tuple[Any, ...]:
         """Return the tensors that later steps read, for the inputs *given*."""
@@ -121,7 +110,8 @@ class StepsModule(nn.Module):  # type: ignore[misc]
         return tuple(values[n] for n in self.outside)
 
 
-def _drop(steps: Sequence[ForwardCall], values: dict[int, Any]) -> None:
+def drop(steps: Steps, values: dict[int, Any]) -> None:
+    """Remove from *values* the tensors that no step after *steps* reads."""
     for number in {n for step in steps for n in step.over} & set(values):
         del values[number]
 
@@ -130,14 +120,12 @@ def spans(steps: Steps, outputs: Sequence[int], recompute: Recompute, *, in_bloc
     """Yield *steps* in spans, each block one if *in_blocks*, with recomputed parts; *outputs* are read at the end."""
     again = {} if not recompute else _attentions(steps) if recompute == "selective" else _blocks(steps)
     blocks = _blocks(steps) if in_blocks else {}
-    by_operator = recompute == "operators"
+    how = {"context_fn": _contexts} if recompute == "operators" else {}
     for block, of_block in groupby(range(len(steps)), key=lambda i: blocks.get(i, -1)):
         mine = list(of_block)
-        parts = []
-        for key, run in groupby(mine, key=lambda i: again.get(i, -1)):
-            own, edges = _edges(steps, list(run), outputs)
-            parts.append(_Part(own, *edges, again=key >= 0, by_operator=by_operator))
-        yield StepsModule(parts, apart=block >= 0, edges=_edges(steps, mine, outputs)[1])
+        runs = groupby(mine, key=lambda i: again.get(i, -1))
+        parts = [(*_edges(steps, list(run), outputs), key >= 0) for key, run in runs]
+        yield StepsModule(parts, _edges(steps, mine, outputs)[1], how, apart=block >= 0)
 
 
 def _edges(steps: Steps, places: Sequence[int], outputs: Sequence[int]) -> tuple[tuple[ForwardCall, ...], Edges]:
@@ -163,8 +151,6 @@ def _blocks(steps: Sequence[ForwardCall]) -> dict[int, int]:
 
 def _attentions(steps: Sequence[ForwardCall]) -> dict[int, int]:
     """Return the attention number of each step between a block's first and last product of activations."""
-    found: dict[str, list[int]] = {}
-    for i, step in enumerate(steps):
-        if step.mixes:
-            found.setdefault(step.block, []).append(i)
-    return {i: n for n, places in enumerate(found.values()) for i in range(places[0], places[-1] + 1)}
+    mixing = [(step.block, i) for i, step in enumerate(steps) if step.mixes]
+    first, last = dict(reversed(mixing)), dict(mixing)
+    return {i: n for n, block in enumerate(last) for i in range(first[block], last[block] + 1)}

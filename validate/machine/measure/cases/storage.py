@@ -35,30 +35,25 @@ class ScratchFile:
     """A file of up to *size* bytes, less where writing takes *longest_s*; raises Unavailable, leaving nothing."""
 
     def __init__(self, folder: Path, size: int, longest_s: float = 1.5) -> None:
-        try:
-            self._plain, name = tempfile.mkstemp(prefix=".topocast-", dir=folder)
-        except OSError as error:
-            raise _no_file(error) from error
-        self._direct, self.size = -1, 0
-        try:
-            with suppress(OSError):  # not every file system supports O_DIRECT
-                self._direct = os.open(name, os.O_RDWR | getattr(os, "O_DIRECT", 0))
-        finally:
-            os.unlink(name)
+        self._plain = self._direct = -1
+        self.size = 0
         self.block = mmap.mmap(-1, BLOCK)  # page-aligned, as direct access requires
         self.block[:] = os.urandom(BLOCK)  # incompressible for the file system
-        began_s = time.monotonic()
         try:
-            while self.size + BLOCK <= size and (not self.size or time.monotonic() - began_s < longest_s):
-                self.write(self.size, "page cache")
-                self.size += BLOCK
-                if self.size % (8 * BLOCK) == 0:
-                    self.sync()
-            self.sync()  # dirty pages cannot be dropped
-        except BaseException as error:
+            with _unavailable():
+                self._plain, name = tempfile.mkstemp(prefix=".topocast-", dir=folder)
+                with suppress(OSError):  # not every file system supports O_DIRECT
+                    self._direct = os.open(name, os.O_RDWR | getattr(os, "O_DIRECT", 0))
+                os.unlink(name)
+                began_s = time.monotonic()
+                while self.size + BLOCK <= size and (not self.size or time.monotonic() - began_s < longest_s):
+                    self.write(self.size, "page cache")
+                    self.size += BLOCK
+                    if self.size % (8 * BLOCK) == 0:
+                        self.sync()
+                self.sync()  # dirty pages cannot be dropped
+        except BaseException:
             self.close()
-            if isinstance(error, OSError):
-                raise _no_file(error) from error
             raise
 
     def descriptor(self, cache: Cache) -> int:
@@ -77,13 +72,13 @@ class ScratchFile:
 
     def write(self, offset: int, cache: Cache) -> None:
         """Write a block at *offset*; raises Unavailable where the disk is full, OSError on other faults."""
-        with _own_fault():
+        with _unavailable(*_FULL):
             if os.pwritev(self.descriptor(cache), [self.block], offset) != BLOCK:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def sync(self) -> None:
         """Wait until all writes are on the disk; raises as :meth:`write`."""
-        with _own_fault():
+        with _unavailable(*_FULL):
             os.fsync(self._plain)
 
     def close(self) -> None:
@@ -94,19 +89,18 @@ class ScratchFile:
         self._plain = self._direct = -1
 
 
-def _no_file(error: OSError) -> Unavailable:
-    return Unavailable(f"no file to be read could be written: {error.strerror or error}")
+_FULL = (errno.ENOSPC, errno.EDQUOT)  # a quota may be lower than the disk's: tables may still be written
 
 
 @contextmanager
-def _own_fault() -> Iterator[None]:
-    """Raise Unavailable where space runs out, as a quota may be lower than the disk's: tables may still be written."""
+def _unavailable(*numbers: int) -> Iterator[None]:
+    """Raise Unavailable for an OSError of *numbers*, or of any if none is given."""
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise _no_file(error) from error
-        raise
+        if numbers and error.errno not in numbers:
+            raise
+        raise Unavailable(f"no file to be read could be written: {error.strerror or error}") from error
 
 
 _MOST_BYTES, _LEAST_BYTES = 256 << 20, 2 * BLOCK
@@ -142,19 +136,17 @@ def cases(bench: Bench) -> Iterator[Case]:
     size = file_bytes(shutil.disk_usage(bench.scratch).free)
     if not size:
         raise Unavailable(f"less than {_SHARE * _LEAST_BYTES >> 20} MiB are free where the results are written")
-    opened: list[ScratchFile] = []  # opened by the first case, shared by all
-    refused: list[Unavailable] = []  # remembered, so that later cases do not try to fill the disk again
+    opened: list[ScratchFile | str] = []  # by the first case for all; or why not, so that none fills the disk again
 
     def build(access: _Access, _: Bench) -> TimedWork:
-        if refused:
-            raise Unavailable(str(refused[0]))
         if not opened:
             try:
                 opened.append(ScratchFile(bench.scratch, size))
             except Unavailable as reason:
-                refused.append(reason)
-                raise
+                opened.append(str(reason))
         file = opened[0]
+        if isinstance(file, str):
+            raise Unavailable(file)
         file.descriptor(access.cache)
 
         def figures(interval: Interval) -> dict[str, float]:
@@ -168,7 +160,8 @@ def cases(bench: Bench) -> Iterator[Case]:
             yield Case("storage.csv", asdict(access), partial(build, access))
     finally:
         for file in opened:
-            file.close()
+            if isinstance(file, ScratchFile):
+                file.close()
 
 
 def _measure(file: ScratchFile, access: _Access) -> Interval:
