@@ -332,7 +332,7 @@ def test_hosts_do_what_the_simulator_plans() -> None:
 @pytest.mark.parametrize("strategy", ["ring", "parameter-server", "gloo", "broadcast"])
 def test_a_host_checks_what_it_has(monkeypatch, strategy) -> None:
     pytest.importorskip("torch", reason="torch is not installed: pip install torch")
-    from validate.machine.cluster import operations
+    from validate.machine.cluster import run as operations
     from validate.machine.measure import exchange as over
 
     class Alone:
@@ -438,8 +438,8 @@ def test_messages_cost_what_the_probe_says() -> None:
 @pytest.mark.parametrize(("n", "cpus"), [(6, 2), (2, 2), (2, 16), (3, 1)])
 def test_the_probe_of_messages_finds_what_they_cost(monkeypatch, n: int, cpus: int) -> None:
     pytest.importorskip("torch", reason="torch is not installed: pip install torch")
-    from validate.machine.cluster.operations import prepare
-    from validate.machine.cluster.run import message_costs
+
+    from validate.machine.cluster.run import message_costs, prepare
 
     message_s, round_s = 40e-6, 90e-6
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -144,7 +145,7 @@ def exchanged(rank: int, count: int, shape: MeasuredStep) -> int:
 
 @pytest.fixture(scope="module")
 def ranks() -> Any:
-    with RankProcesses(RANKS, cuda=False) as found:
+    with closing(RankProcesses(RANKS, cuda=False)) as found:
         yield found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,7 @@ def _kept(rank: int, count: int) -> list[tuple[bool, int]]:
 
 
 def test_numbers_are_chance_and_sums_of_sums_stay_finite() -> None:
-    with RankProcesses(2, cuda=False) as ranks:
+    with closing(RankProcesses(2, cuda=False)) as ranks:
         for finite, different in (pair for found in ranks.run(_kept) for pair in found):
             assert finite
             assert different > 32

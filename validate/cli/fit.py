@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from functools import lru_cache, partial
+from operator import itemgetter
 from statistics import fmean, median
 from typing import Any
 
@@ -12,6 +13,7 @@ from simulator.console import Progress, Style
 from simulator.errors import InputError, nearest, one_line
 from simulator.records import asdict, dataclass, replace
 from simulator.results import taken
+from simulator.sums import lists_by_key
 from validate.cli.command import Given, incomplete, share_in
 from validate.constants import fit as fitting
 from validate.constants.families import FAMILIES, TERMS, Family, Term, read_rows
@@ -177,46 +179,30 @@ def _groups(done: Sequence[_Done]) -> Iterator[tuple[str, str | None, str | None
         yield *key, summarise(errors)
 
 
-@dataclass(frozen=True, slots=True)
-class _Worth:
-    """The worth of a term on one left-out group: mean absolute errors of its ``n`` rows with and without the term."""
+def _worths(done: Sequence[_Done]) -> list[dict[str, Any]]:
+    """Return what each term is worth on each left-out group: mean absolute errors of its ``n`` rows with and without.
 
-    term: Term
-    left_out: str
-    n: int
-    mean_with: float
-    mean_without: float
-
-    @property
-    def gain(self) -> float:
-        return self.mean_without - self.mean_with
-
-
-def _worths(done: Sequence[_Done]) -> list[_Worth]:
+    They are in the order of TERMS.
+    """
     plain = {(item.task.family, item.task.judged): item for item in done if item.task.term is None}
     found = []
-    for item in done:
-        if (term := item.task.term) is None or item.task.judged is None:
-            continue
+    for term, item in ((term, item) for term in TERMS for item in done if item.task.term == term and item.task.judged):
         on, off = ([abs(row[-1]) for row in each.errors] for each in (plain[item.task.family, item.task.judged], item))
         if off:
-            n = len(off)
-            found.append(_Worth(term, item.task.judged[1], n, sum(on) / n, sum(off) / n))
-    return sorted(found, key=lambda worth: (TERMS.index(worth.term), worth.left_out))
+            worth = {"family": term.family, "term": term.name, "left_out": item.task.judged[1], "n": len(off)}
+            found.append({**worth, "mean_ape": sum(on) / len(off), "mean_ape_without": sum(off) / len(off)})
+    return found
 
 
 def _worth_lines(done: Sequence[_Done], style: Style) -> list[str]:
     table = [["term", "left out", "mean with", "without", "worth least", "most"]]
-    found = _worths(done)
-    for term in TERMS:
-        of_term = [worth for worth in found if worth.term == term]
-        if not of_term:
-            continue
-        on, off = fmean(worth.mean_with for worth in of_term), fmean(worth.mean_without for worth in of_term)
-        ends = [pick(of_term, key=lambda worth: worth.gain) for pick in (min, max)]
-        said = [f"{100 * end.gain:+.1f} on {end.left_out}" for end in ends]
-        table.append([term.name, str(len(of_term)), f"{100 * on:.1f} %", f"{100 * off:.1f} %", *said])
-    return ["", *table_of(table, [False, True, True, True, False, False], style)] if found else []
+    for (_, term), worths in lists_by_key(((each["family"], each["term"]), each) for each in _worths(done)).items():
+        on, off = (fmean(each[name] for each in worths) for name in ("mean_ape", "mean_ape_without"))
+        gains = [(each["mean_ape_without"] - each["mean_ape"], each["left_out"]) for each in worths]
+        ends = [pick(gains, key=itemgetter(0)) for pick in (min, max)]
+        said = [f"{100 * gain:+.1f} on {left_out}" for gain, left_out in ends]
+        table.append([term, str(len(worths)), f"{100 * on:.1f} %", f"{100 * off:.1f} %", *said])
+    return ["", *table_of(table, [False, True, True, True, False, False], style)] if len(table) > 1 else []
 
 
 def _report(done: Sequence[_Done], style: Style) -> str:
@@ -251,6 +237,5 @@ def _document(done: Sequence[_Done], hold_out: Sequence[str]) -> dict[str, Any]:
         if item.task.is_whole
     }
     errors = [{"rows": role, "op": op, "place": place, **asdict(each)} for role, op, place, each in _groups(done)]
-    words = "family=term.family term=term.name left_out n mean_ape=mean_with mean_ape_without=mean_without"
     found = {"schema_version": _SCHEMA_VERSION, "families": families, "held_out": list(hold_out), "errors": errors}
-    return {**found, "terms": [taken(worth, words) for worth in _worths(done)]}
+    return {**found, "terms": _worths(done)}

@@ -1,20 +1,170 @@
-"""Measure all cases on a network that exists only meanwhile, by workers that are always ended."""
+"""Measure all cases on a network that exists only meanwhile: what each host runs, and who directs them.
 
+A process with torch enters a host's namespace (:func:`begin`) and follows the controller: ``start`` makes the groups,
+``prepare`` allocates buffers once, ``go`` runs an operation at a time of the shared clock, and checks its sum: a
+strategy send by send, torch's own collectives, or a plain TCP stream as a probe.
+"""
+
+import contextlib
+import ctypes
+import multiprocessing
+import os
+import signal
+import socket
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
+from pathlib import Path
 from statistics import median
 from typing import Any
 
+import torch
+import torch.distributed as dist
+
 from simulator.errors import TopocastError, one_line
-from validate.machine.cluster import operations
 from validate.machine.cluster.cases import LEAST_REPEATS, ClusterCase, ClusterResults, MessageCosts
-from validate.machine.cluster.network import HostNetwork, LinkShape, RunNames
+from validate.machine.cluster.network import HOST_INTERFACE, HostNetwork, LinkShape, RunNames
+from validate.machine.measure.exchange import OverRanks, read_exchange
 from validate.machine.measure.host import usable_threads
 from validate.machine.measure.ranks import RankProcesses, RanksFailed
 from validate.machine.measure.timing import Interval, median_interval
+
+_PROBE_PORT = 29602
+_ELEMENT_BYTES = 4  # fp32, as gradients are
+_PR_SET_PDEATHSIG, _CLONE_NEWNET = 1, 0x40000000  # linux/prctl.h, linux/sched.h
+_CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
+
+
+class _ByTorch:
+    """torch's all-reduce, or its broadcast from host 0, among the *n* hosts of *group*, as :class:`OverRanks`."""
+
+    def __init__(self, name: str, rank: int, n: int, group: Any, size_bytes: int) -> None:
+        self._wanted = 1.0 if name == "broadcast" else n * (n + 1) / 2
+        self._tensor = torch.empty(size_bytes // _ELEMENT_BYTES)
+        way = partial(dist.broadcast, src=0) if name == "broadcast" else dist.all_reduce
+        self.run = partial(way, self._tensor, group=group)
+        self.fill = partial(self._tensor.fill_, float(rank + 1))
+
+    def is_right(self) -> bool:
+        return bool((self._tensor == self._wanted).all())
+
+
+class Operations:
+    """The operations of host *rank* among *addresses*, with a process group of the first n hosts for each count n."""
+
+    def __init__(self, rank: int, addresses: list[str], node_counts: list[int]) -> None:
+        self.rank = rank
+        self._addresses = addresses
+        self._groups: dict[int, Any] = {n: dist.new_group(list(range(n))) for n in node_counts}
+        self._probe = socket.create_server((addresses[rank], _PROBE_PORT))
+        self._operation: _ByTorch | OverRanks | None = None  # None: it takes no part
+
+    def prepare(self, strategy: str, n: int, size_bytes: int, exchange: Mapping[str, Any] | None) -> None:
+        """Fill the buffers of an *exchange* of the first *n* hosts, or of torch's own *strategy* if None."""
+        self._operation = None
+        if self.rank >= n:
+            return
+        if exchange is None:
+            self._operation = _ByTorch(strategy, self.rank, n, self._groups[n], size_bytes)
+        else:
+            self._operation = OverRanks(read_exchange(exchange), self.rank)
+        self._operation.fill()
+
+    def run(self) -> tuple[float, bool]:
+        """Run the prepared operation once, then refill its buffers; return its end and whether the result is right."""
+        if self._operation is None:
+            return time.monotonic(), True
+        self._operation.run()
+        ended_s, right = time.monotonic(), self._operation.is_right()
+        self._operation.fill()
+        return ended_s, right
+
+    def stream(self, n: int, size_bytes: int) -> None:
+        """Send *size_bytes* to the next of *n* hosts, receiving as many; raises ConnectionError if closed early."""
+        if self.rank >= n:
+            return
+        sending = threading.Thread(target=self._send, args=((self.rank + 1) % n, size_bytes), daemon=True)
+        sending.start()
+        incoming, _ = self._probe.accept()
+        with incoming:
+            left = size_bytes
+            into = bytearray(1 << 18)
+            while left:
+                count = incoming.recv_into(into, min(left, len(into)))
+                if not count:
+                    raise ConnectionError("the probe's connection has closed")
+                left -= count
+        sending.join()
+
+    def _send(self, to: int, size_bytes: int) -> None:
+        piece = bytes(1 << 18)
+        with socket.create_connection((self._addresses[to], _PROBE_PORT)) as stream:
+            for start in range(0, size_bytes, len(piece)):
+                stream.sendall(piece[: min(len(piece), size_bytes - start)])
+
+
+# -- what the controller asks of a host's process: functions of its rank, the number of hosts, and more ----------------
+
+_hosts: list[Operations] = []  # the one of this process
+
+
+def begin(names: RunNames, rank: int) -> None:
+    """Enter the namespace of host *rank* with this process, and configure TCP there; raises OSError.
+
+    It dies with the controller; what libraries print is dropped.  It runs at real-time priority where the user may: a
+    real host has its processor to itself, and waiting for others would be measured as network time.
+    """
+    system = ctypes.CDLL(None, use_errno=True)
+    system.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    parent = multiprocessing.parent_process()
+    if parent is None or not parent.is_alive():  # it has ended meanwhile
+        os._exit(1)
+    with open(f"/var/run/netns/{names.host(rank)}", encoding="ascii") as namespace:
+        if system.setns(namespace.fileno(), _CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    for descriptor in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+    with contextlib.suppress(OSError):
+        Path("/proc/sys/net/ipv6/conf/all/disable_ipv6").write_text("1", encoding="ascii")
+    for control in ("cubic", "reno"):  # BBR, the default of some machines, paces by earlier measurements
+        with contextlib.suppress(OSError):
+            _CONGESTION.write_text(control, encoding="ascii")
+            break
+    os.environ["GLOO_SOCKET_IFNAME"] = HOST_INTERFACE
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(os.sched_get_priority_min(os.SCHED_RR)))
+
+
+def start(rank: int, _: int, addresses: list[str], node_counts: list[int]) -> dict[str, str]:
+    """Make the groups of this host among *addresses*, and return what there is: software and settings by name."""
+    torch.set_num_threads(1)  # hosts share this machine's cores
+    _hosts.append(Operations(rank, addresses, node_counts))
+    control = ""
+    with contextlib.suppress(OSError):
+        control = _CONGESTION.read_text(encoding="ascii").strip()
+    priority = "real time" if os.sched_getscheduler(0) == os.SCHED_RR else "ordinary"
+    return {"torch": str(torch.__version__), "congestion_control": control, "priority": priority}
+
+
+def prepare(_: int, __: int, case: tuple[str, int, int], exchange: Mapping[str, Any] | None) -> None:
+    """Prepare a *case*: its strategy, its number of hosts and its bytes; as :meth:`Operations.prepare`."""
+    _hosts[0].prepare(*case, exchange)
+
+
+def go(_: int, __: int, case: tuple[str, int, int], at_s: float) -> tuple[float, float, bool]:
+    """Run *case* once, from the time *at_s* on; return when it began and ended, and whether the result is right."""
+    strategy, n, size_bytes = case
+    time.sleep(max(0.0, at_s - time.monotonic()))
+    began_s = time.monotonic()
+    if strategy != "probe":
+        return began_s, *_hosts[0].run()
+    _hosts[0].stream(n, size_bytes)
+    return began_s, time.monotonic(), True
+
+
+# -- the controller ----------------------------------------------------------------------------------------------------
 
 Plan = dict[str, Any] | None  # what the hosts send and add; None where torch's own collective is measured
 _START_S = 180.0
@@ -24,11 +174,11 @@ class WorkerFailed(TopocastError):  # noqa: N818  the name says the fault
     """A worker has exited, reported an error, or not answered in time."""
 
 
-@contextmanager
+@contextlib.contextmanager
 def _workers(names: RunNames, n_hosts: int) -> Iterator[RankProcesses]:
     """Have a worker on each host in the body, then kill them; raises WorkerFailed for what it raises of them."""
     try:
-        how: dict[str, Any] = {"begin": partial(operations.begin, names), "called": "the worker of host"}
+        how: dict[str, Any] = {"begin": partial(begin, names), "called": "the worker of host"}
         crew = RankProcesses(n_hosts, cuda=False, start_s=_START_S, **how)
         try:
             yield crew
@@ -55,7 +205,7 @@ def measure_case(
     """
     within_s = 60 + _PATIENCE * about_s
     asked = case.strategy.name, case.n_nodes, case.size_bytes
-    crew.run(operations.prepare, asked, exchange, timeout_s=within_s)
+    crew.run(prepare, asked, exchange, timeout_s=within_s)
     end_s = time.monotonic() + spend_s
     _go(crew, asked, within_s)
     samples: list[float] = []
@@ -88,7 +238,7 @@ def message_costs(crew: RankProcesses, n_nodes: int) -> MessageCosts:
         exchange["stands"] = [{"name": f"host{i}", "kind": "gpu", "host": i, "index": 0} for i in hosts]
         exchange |= {"n_elements": n_nodes * k * _SHORT, "rounds": [moves] * _ROUNDS}
         asked = "rounds", n_nodes, 0
-        crew.run(operations.prepare, asked, exchange, timeout_s=60)
+        crew.run(prepare, asked, exchange, timeout_s=60)
         times = [_go(crew, asked, 60, sums=False) for _ in range(1 + _TIMES)][1:]
         busy_s[k] = median(times) / _ROUNDS * min(processors, n_nodes) / n_nodes
     few, many = _MESSAGES
@@ -97,7 +247,7 @@ def message_costs(crew: RankProcesses, n_nodes: int) -> MessageCosts:
 
 
 def _go(crew: RankProcesses, case: tuple[str, int, int], within_s: float, *, sums: bool = True) -> float:
-    answers = crew.run(operations.go, case, time.monotonic() + _LEAD_S, timeout_s=within_s)[: case[1]]
+    answers = crew.run(go, case, time.monotonic() + _LEAD_S, timeout_s=within_s)[: case[1]]
     for host, (_, _, right) in enumerate(answers):
         if sums and not right:
             raise WorkerFailed(f"the result of {case[0]} on host {host} is wrong")
@@ -129,7 +279,7 @@ def run_cases(
             for shape in dict.fromkeys(case.shape for case in cases):
                 network.shape(shape)
                 with _workers(names, counts[-1]) as crew:
-                    into.versions.update(crew.run(operations.start, addresses, counts, timeout_s=_START_S)[0])
+                    into.versions.update(crew.run(start, addresses, counts, timeout_s=_START_S)[0])
                     into.versions["packets"] = "in order" if network.is_steered else "may overtake each other"
                     into.costs[shape] = message_costs(crew, counts[-1])
                     into.probes[shape] = probe(crew, shape, counts[-1])

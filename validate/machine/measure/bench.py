@@ -215,14 +215,21 @@ class Bench:
         torch.cuda.empty_cache()
 
 
-def capture(call: Call, calls: int) -> Any:
-    """Return a CUDA graph of *calls* calls, warmed up on a side stream as capture requires."""
+@contextmanager
+def aside() -> Iterator[None]:
+    """Run the work of the body on a stream of its own, as what is captured later requires."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
+        yield
+    torch.cuda.current_stream().wait_stream(stream)
+
+
+def capture(call: Call, calls: int) -> Any:
+    """Return a CUDA graph of *calls* calls, warmed up on a side stream."""
+    with aside():
         for i in range(min(calls, 3)):
             call(i)
-    torch.cuda.current_stream().wait_stream(stream)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with recorded(graph):

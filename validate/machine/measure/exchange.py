@@ -59,13 +59,11 @@ class Receive(NamedTuple):
     staged: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class StandPart:
+class StandPart(NamedTuple):
     """The part of a stand in a round: its sends, each with its tag, and its receives."""
 
-    number: int
-    sends: tuple[tuple[Move, int], ...]
-    receives: tuple[Receive, ...]
+    sends: list[tuple[Move, int]]
+    receives: list[Receive]
 
 
 def read_exchange(data: Mapping[str, Any]) -> BufferExchange:
@@ -81,11 +79,11 @@ def read_exchange(data: Mapping[str, Any]) -> BufferExchange:
     return BufferExchange(data["strategy"], data["collective"], n_ranks, root, n, stands, rounds)
 
 
-def stand_parts(exchange: BufferExchange, stand: int) -> tuple[StandPart, ...]:
-    """Return the part of *stand* in each round it has one; what is added, or sent or received too, is staged."""
+def stand_parts(exchange: BufferExchange, stand: int) -> list[StandPart]:
+    """Return the part of *stand* in each round; what is added, or sent or received too, is staged."""
     parts = []
-    for number, step in enumerate(exchange.rounds):
-        sends = tuple((move, tag) for tag, move in enumerate(step) if move.src == stand)
+    for step in exchange.rounds:
+        sends = [(move, tag) for tag, move in enumerate(step) if move.src == stand]
         incoming = [(move, tag) for tag, move in enumerate(step) if move.dst == stand]
         receives, staged = [], 0
         for move, tag in incoming:
@@ -95,9 +93,8 @@ def stand_parts(exchange: BufferExchange, stand: int) -> tuple[StandPart, ...]:
             )
             receives.append(Receive(move, tag, None if stays else staged))
             staged += 0 if stays else move.count
-        if sends or incoming:
-            parts.append(StandPart(number, sends, tuple(receives)))
-    return tuple(parts)
+        parts.append(StandPart(sends, receives))
+    return parts
 
 
 def staging_count(parts: Sequence[StandPart]) -> int:
@@ -158,10 +155,8 @@ class _Stands:
         self, exchange: BufferExchange, stands: Iterable[int], dtype: Any, memory: Callable[[int, int], Any]
     ) -> None:
         parts = {stand: stand_parts(exchange, stand) for stand in stands}
-        self._rounds: list[dict[int, StandPart]] = [{} for _ in exchange.rounds]
-        for stand, own in parts.items():
-            for part in own:
-                self._rounds[part.number][stand] = part
+        by_round = ({stand: own[n] for stand, own in parts.items()} for n in range(len(exchange.rounds)))
+        self._rounds = [{stand: part for stand, part in each.items() if any(part)} for each in by_round]
         self._expected = {stand: _expected(exchange, stand, dtype) for stand in parts}
         self.buffers = {stand: memory(exchange.n_elements, stand) for stand in parts}
         self._staging = {stand: memory(staging_count(own), stand) for stand, own in parts.items()}
@@ -172,11 +167,8 @@ class _Stands:
 
     def is_right(self) -> bool:
         """Return whether all buffers hold the expected result, bit for bit, after one exchange."""
-        found = {stand: buffer.cpu() for stand, buffer in self.buffers.items()}
-        every = (
-            (found[stand][a:b], wanted) for stand, (_, blocks) in self._expected.items() for a, b, wanted in blocks
-        )
-        return all(torch.equal(part, wanted) for part, wanted in every)
+        found = ((self.buffers[stand].cpu(), blocks) for stand, (_, blocks) in self._expected.items())
+        return all(torch.equal(buffer[a:b], wanted) for buffer, blocks in found for a, b, wanted in blocks)
 
     def _sent(self, stand: int, move: Move) -> Any:
         return self.buffers[stand][move.first : move.first + move.count]
@@ -186,6 +178,14 @@ class _Stands:
         if receive.staged is None:
             return self._sent(move.dst, move)
         return self._staging[move.dst][receive.staged : receive.staged + move.count]
+
+    def _keep(self, receive: Receive) -> None:
+        """Add what has been staged, or store it."""
+        target = self._sent(receive.move.dst, receive.move)
+        if receive.move.reduce:
+            target.add_(self._arrived(receive))
+        elif receive.staged is not None:
+            target.copy_(self._arrived(receive), non_blocking=True)
 
 
 class OverDevices(_Stands):
@@ -257,20 +257,15 @@ class OverDevices(_Stands):
 
     def _add(self, stand: int, part: StandPart) -> None:
         """Issue the adds of *stand* in the order of the moves, so that floating-point sums are reproducible."""
-        staged = [receive for receive in part.receives if receive.staged is not None]
-        if not staged:
+        if all(receive.staged is None for receive in part.receives):
             return
         with ExitStack() as stack:
             if self._devices[stand] is None:
                 self._adding[stand].synchronize()  # the host adds once everything has arrived
             else:
                 stack.enter_context(torch.cuda.stream(self._adding[stand]))
-            for receive in staged:
-                target = self._sent(stand, receive.move)
-                if receive.move.reduce:
-                    target.add_(self._arrived(receive))
-                else:
-                    target.copy_(self._arrived(receive), non_blocking=True)
+            for receive in part.receives:
+                self._keep(receive)
 
     def _settle(self) -> None:
         for device in {device for device in self._devices if device is not None}:
@@ -326,8 +321,4 @@ class OverRanks(_Stands):
         for work in works:  # a buffer must not change before its send is complete
             work.wait()
         for receive in receives:
-            target = self._sent(receive.move.dst, receive.move)
-            if receive.move.reduce:
-                target.add_(self._arrived(receive))
-            elif receive.staged is not None:
-                target.copy_(self._arrived(receive))
+            self._keep(receive)

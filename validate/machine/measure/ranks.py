@@ -17,7 +17,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -38,11 +38,6 @@ class RanksFailed(Unavailable):
     """A rank raised, died or did not answer in time; the message says which.  The other ranks have been ended."""
 
 
-class _Member(NamedTuple):
-    process: BaseProcess
-    pipe: Connection
-
-
 class RankProcesses:
     """*count* processes on one machine, joined in a process group of ``torch.distributed``.
 
@@ -61,7 +56,7 @@ class RankProcesses:
             raise Unavailable("torch is built without NCCL")
         self.count, self.cuda, self._called = count, cuda, called
         self._folder = tempfile.TemporaryDirectory(prefix="topocast-ranks-")
-        self._members: list[_Member] = []
+        self._members: list[tuple[BaseProcess, Connection]] = []
         # CUDA does not survive a fork.  Other ranks are forked from a process that loads torch once for all.
         multiprocessing.set_forkserver_preload([__name__])
         context: Any = multiprocessing.get_context("spawn" if cuda else "forkserver")
@@ -73,17 +68,11 @@ class RankProcesses:
                 with _interrupts_held():
                     process.start()
                 theirs.close()
-                self._members.append(_Member(process, ours))
+                self._members.append((process, ours))
             self._collect("start", start_s, None)
         except BaseException:
             self.close(kill=True)
             raise
-
-    def __enter__(self) -> RankProcesses:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def alive(self) -> bool:
@@ -99,9 +88,9 @@ class RankProcesses:
         if not self._members:
             raise RanksFailed("the ranks have ended already")
         try:
-            for member in self._members:
+            for _, pipe in self._members:
                 with suppress(OSError):  # a dead rank is reported below
-                    member.pipe.send((function, arguments))
+                    pipe.send((function, arguments))
             return self._collect(getattr(function, "__name__", "a task").strip("_"), timeout_s, look)
         except BaseException:
             self.close(kill=True)
@@ -110,15 +99,15 @@ class RankProcesses:
     def close(self, *, kill: bool = False) -> None:
         """End all processes: idle ones exit by themselves within 5 s, others, or all with *kill*, are killed."""
         members, self._members = self._members, []
-        for member in members:
-            member.pipe.close()  # an idle rank notices and exits
+        for _, pipe in members:
+            pipe.close()  # an idle rank notices and exits
         deadline_s = time.monotonic() + (0.0 if kill else 5.0)
-        for member in members:
-            member.process.join(max(0.0, deadline_s - time.monotonic()))
-        for member in members:
-            if member.process.is_alive():
-                member.process.kill()
-                member.process.join(10.0)
+        for process, _ in members:
+            process.join(max(0.0, deadline_s - time.monotonic()))
+        for process, _ in members:
+            if process.is_alive():
+                process.kill()
+                process.join(10.0)
         with suppress(OSError):
             self._folder.cleanup()
 
@@ -129,17 +118,18 @@ class RankProcesses:
         faults: list[str] = []
         missing = list(range(len(self._members)))
         while missing and time.monotonic() < deadline_s:
-            ready = wait([self._members[rank].pipe for rank in missing], timeout=_POLL_S)
+            ready = wait([self._members[rank][1] for rank in missing], timeout=_POLL_S)
             if look is not None:
                 look()
-            for rank in [rank for rank in missing if self._members[rank].pipe in ready]:
+            for rank in [rank for rank in missing if self._members[rank][1] in ready]:
                 missing.remove(rank)
-                try:
-                    found[rank] = _answer(self._members[rank])
-                except RanksFailed as fault:
-                    if not faults:
-                        deadline_s = min(deadline_s, time.monotonic() + _GRACE_S)
-                    faults.append(f"{self._called} {rank} {fault}")
+                good, value = _answer(*self._members[rank])
+                if good:
+                    found[rank] = value
+                    continue
+                if not faults:
+                    deadline_s = min(deadline_s, time.monotonic() + _GRACE_S)
+                faults.append(f"{self._called} {rank} {value}")
         if not faults and missing:
             faults = [f"no answer of {self._called} {', '.join(map(str, missing))} within {timeout_s:g} s"]
         if faults:
@@ -147,16 +137,15 @@ class RankProcesses:
         return [found[rank] for rank in range(len(self._members))]
 
 
-def _answer(member: _Member) -> Any:
+def _answer(process: BaseProcess, pipe: Connection) -> tuple[bool, Any]:
+    """Return whether a task has gone well, and its result or what became of the rank."""
     try:
-        good, value = member.pipe.recv()
+        good, value = pipe.recv()
+        return good, value if good else f"raised {value}"
     except (EOFError, OSError):
-        member.process.join(2.0)
-        code = member.process.exitcode
-        raise RanksFailed(f"died of signal {-code}" if code and code < 0 else f"ended with status {code}") from None
-    if not good:
-        raise RanksFailed(f"raised {value}")
-    return value
+        process.join(2.0)
+        code = process.exitcode
+        return False, f"died of signal {-code}" if code and code < 0 else f"ended with status {code}"
 
 
 @contextmanager

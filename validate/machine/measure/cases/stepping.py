@@ -2,8 +2,8 @@
 
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from validate.machine.measure.bench import recorded
+from validate.machine.measure.bench import aside, recorded
 from validate.machine.measure.built.module import build_module, build_own
 from validate.machine.measure.case import TimedRun, Unavailable
 from validate.machine.measure.cases.step_shapes import MeasuredStep
@@ -139,7 +139,7 @@ class Stepper:
             _mend_compiler()
             module = torch.compile(module)
         if not shape.shards and wrap is not None:
-            with _aside(device) if shape.issue.endswith("graph") else nullcontext():
+            with aside() if shape.issue.endswith("graph") and device.type == "cuda" else nullcontext():
                 module = wrap(module)
         self.example = replace(example, module=module)
         self.optimizer = _optimizer(shape, module) if shape.phase == "train" else None
@@ -234,7 +234,7 @@ class Stepper:
         }
         if reason := next((words for words, holds in reasons.items() if holds), ""):
             raise Unavailable(reason)
-        with _aside(self.device):
+        with aside():
             for _ in range(_WARMUP if self.shape.n_gpus == 1 else _WARMUP_OF_RANKS):
                 run()
         self.clear()
@@ -249,18 +249,6 @@ class Stepper:
             _ = self.example  # keeps alive the tensors that the graph reads and writes
 
         return replay
-
-
-@contextmanager
-def _aside(device: Any) -> Iterator[None]:
-    if device.type != "cuda":
-        yield
-        return
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        yield
-    torch.cuda.current_stream().wait_stream(stream)
 
 
 def _optimizer(shape: MeasuredStep, module: Any) -> Any:
