@@ -101,9 +101,13 @@ class _Draw(random.Random):
     def precision(self, *but: str) -> str:
         return self.choice([p for p in self.precisions if p not in but])
 
-    def power(self, low: int, high: int) -> int:
-        """Return 2 to the power of a number from *low* to *high*."""
-        return 1 << self.randint(low, high)
+    def half(self) -> str:
+        """Return a 16-bit precision; fp32 on a device without."""
+        return self.precision("tf32", "fp32", "fp8") if len(self.precisions) > 2 else "fp32"
+
+    def power(self, low: int, high: int, times: int = 1) -> int:
+        """Return 2 to the power of a number from *low* to *high*, *times* so much."""
+        return times << self.randint(low, high)
 
     def log(self, low: float, high: float) -> int:
         """Return a size between *low* and *high*, log-uniform; most are a power of two or a multiple of 8."""
@@ -114,16 +118,6 @@ class _Draw(random.Random):
         return 8 * round(size / 8) if kind < 0.7 and size >= 8 else max(1, round(size))
 
 
-def _product(draw: _Draw, op: str, phase: str, batch: int, m: int, n: int, k: int) -> Cells:
-    precision = draw.precision(*(["fp8"] if op != "matmul" else []))
-    if precision == "fp8":
-        m, n, k = (max(32, 16 * round(d / 16)) for d in (m, n, k))
-    cells = Cells(op=op, phase=phase, dtype=precision, batch=batch, m=m, n=n, k=k)
-    if op == "linear" and phase != "fwd":
-        cells["variant"] = "lm_head"  # without bias, whose gradient is summed by a separate kernel
-    return cells
-
-
 def _linears(draw: _Draw) -> Iterator[Cells]:
     for i, phase in enumerate(cycle(_TRAINED)):
         if i % 2:
@@ -131,22 +125,9 @@ def _linears(draw: _Draw) -> Iterator[Cells]:
             m = draw.power(5, 14)
         else:
             m, n, k = draw.log(8, 16384), draw.log(16, 32768), draw.log(16, 16384)
-        yield _product(draw, "linear", phase, 1, m, n, k)
-
-
-def _matmuls(draw: _Draw) -> Iterator[Cells]:
-    while True:
-        yield _product(draw, "matmul", "fwd", 1, *(draw.log(32, 16384) for _ in range(3)))
-
-
-def _batched(draw: _Draw) -> Iterator[Cells]:
-    for i in count():
-        if i % 2:
-            length, size = draw.power(6, 11), draw.choice((64, 64, 80, 128))
-            inner = (length, length, size) if i % 4 == 1 else (length, size, length)
-            yield _product(draw, "bmm", "fwd", 12 * draw.power(0, 5), *inner)
-        else:
-            yield _product(draw, "bmm", "fwd", draw.log(2, 512), *(draw.log(16, 1024) for _ in range(3)))
+        cells = Cells(op="linear", phase=phase, dtype=draw.precision("fp8"), batch=1, m=m, n=n, k=k)
+        # without bias, whose gradient is summed by a separate kernel
+        yield cells if phase == "fwd" else cells | {"variant": "lm_head"}
 
 
 def _convolutions(draw: _Draw) -> Iterator[Cells]:
@@ -168,14 +149,6 @@ def _convolutions(draw: _Draw) -> Iterator[Cells]:
             yield cells
 
 
-def _attentions(draw: _Draw) -> Iterator[Cells]:
-    for variant in cycle(("", "causal")):
-        precision = draw.precision("tf32", "fp32", "fp8") if len(draw.precisions) > 2 else "fp32"
-        length, size = draw.power(7, 13), draw.choice((64, 128))
-        cells = Cells(op="attention", variant=variant, phase="fwd", dtype=precision)
-        yield cells | Cells(batch=draw.power(3, 8), m=length, n=length, k=size)
-
-
 def _drawn(op: str, draw: _Draw) -> Iterator[Cells]:
     """Yield operators of *op* as ``shapes.json`` says, row by row in turn: each cell in drawing order, and how."""
     for turn in count():
@@ -187,15 +160,11 @@ def _drawn(op: str, draw: _Draw) -> Iterator[Cells]:
                 found[name] = found[of[0]]
             else:
                 found[name] = draw.choice(of) if how == "choice" else getattr(draw, how)(*of)
+        if found["dtype"] == "fp8":
+            found |= {name: max(32, 16 * round(int(found[name]) / 16)) for name in ("m", "n", "k")}
         yield {name: found[name] for name in _DATA["cells"] if name in found}
 
 
 Maker = Callable[[_Draw], Iterator[Cells]]
-_MAKERS: dict[str, Maker] = {
-    **{op: partial(_drawn, op) for op in _DATA["drawn"]},
-    "linear": _linears,
-    "matmul": _matmuls,
-    "bmm": _batched,
-    "conv2d": _convolutions,
-    "attention": _attentions,
-}
+_MAKERS: dict[str, Maker] = {op: partial(_drawn, op) for op in _DATA["drawn"]}
+_MAKERS |= {"linear": _linears, "conv2d": _convolutions}
