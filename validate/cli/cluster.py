@@ -11,7 +11,14 @@ from simulator.errors import InputError, one_line
 from simulator.units import format_duration
 from validate.cli.command import Given, number_in, print_result
 from validate.machine.cluster import network, report
-from validate.machine.cluster.cases import LEAST_REPEATS, CaseOutcome, Predictor, make_cases, read_duration
+from validate.machine.cluster.cases import (
+    LEAST_REPEATS,
+    CaseOutcome,
+    ClusterResults,
+    Predictor,
+    make_cases,
+    read_duration,
+)
 from validate.machine.measure.host import removed_on_signals
 
 
@@ -53,7 +60,7 @@ def cluster_command(given: Given) -> None:
 
         with removed_on_signals():
             network.check_rights(names, delay=any(shape.delay_s for shape in shapes))
-        facts, measured = report.cluster_environment(), report.ClusterResults()
+        facts, measured = report.cluster_environment(), ClusterResults()
         if left := network.leftovers():
             said = f"an earlier run has left {len(left)} namespaces behind; validate cluster --clean removes them"
             given.remark([said])

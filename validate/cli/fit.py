@@ -186,9 +186,9 @@ def _worths(done: Sequence[_Done]) -> list[dict[str, Any]]:
     """
     plain = {(item.task.family, item.task.judged): item for item in done if item.task.term is None}
     found = []
-    for term, item in ((term, item) for term in TERMS for item in done if item.task.term == term and item.task.judged):
+    for term, item in ((term, item) for term in TERMS for item in done if item.task.term == term):
         on, off = ([abs(row[-1]) for row in each.errors] for each in (plain[item.task.family, item.task.judged], item))
-        if off:
+        if off and item.task.judged is not None:
             worth = {"family": term.family, "term": term.name, "left_out": item.task.judged[1], "n": len(off)}
             found.append({**worth, "mean_ape": sum(on) / len(off), "mean_ape_without": sum(off) / len(off)})
     return found
