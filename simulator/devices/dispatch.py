@@ -1,9 +1,4 @@
-"""Host overhead: the time a framework takes to issue an operator, and what the way of issuing costs its kernels.
-
-In a training loop the host runs ahead of the device, so only the rate at which it issues operators matters.
-
-PyTorch's dispatch is modelled operator by operator; for MXNet, only the average time per operator is known.
-"""
+"""Host overhead: the time to issue an operator, and what issuing costs kernels (docs/decisions/kernels.md)."""
 
 from functools import lru_cache
 from typing import ClassVar, Literal
@@ -62,16 +57,7 @@ def host_time(
     constant: Literal["argument_s", "untaped_s", "generated_s", "gradient_s", "hook_s", "product_s", "update_s"],
     times: int = 1,
 ) -> float:
-    """Return the host time, in seconds, of *times* repetitions of what *constant* is the time of; 0 on a CPU.
-
-    ``argument_s`` hands a parameter or buffer to a compiled module, in inference ``untaped_s``, and ``generated_s``
-    launches a kernel of its code.
-    ``gradient_s`` stores the gradient of a parameter tensor, and ``update_s`` gathers one for a fused update.
-    ``product_s`` is the library call of one more matrix product of a layer: Transformer Engine's GroupedLinear calls
-    cuBLAS once per expert, on several streams (Megatron-LM, ``--moe-grouped-gemm``).  ``hook_s`` is that of the hooks
-    around a layer with parameters in one pass, which DeepSpeed's ZeRO-3 runs in Python
-    (``deepspeed/runtime/zero/parameter_offload.py``).
-    """
+    """Return the host time, in seconds, of *times* repetitions of what *constant* is the time of; 0 on a CPU."""
     if isinstance(device, Cpu):
         return 0.0
     return times * float(getattr(host_costs(device), constant)) * device.calibration.dispatch

@@ -1,15 +1,4 @@
-"""Measured kernels near a kernel correct its predicted time: simple kriging of log(measured / predicted).
-
-The kernels of one *variety* (class, precision, and what tells its operators apart) lie in a space of shapes.  Two that
-lie *d* apart have errors with the correlation exp(-d / near).  With C the correlations among the measured kernels, c
-those of the asked kernel with them, and y their log(measured / predicted), its time is multiplied by
-
-    exp(strength * c' (C + noise I)^-1 y)
-
-(simple kriging with a nugget: Cressie, *Statistics for Spatial Data*, 1993, section 3.2; the exponential correlation
-is positive definite in any number of dimensions).  So one measured kernel of the same shape corrects by its own error
-times strength / (1 + noise), and a kernel far from all of them keeps its time.
-"""
+"""Measured kernels correct those near them: simple kriging (Cressie, 1993, 3.2; docs/decisions/kernels.md)."""
 
 import math
 from collections.abc import Sequence

@@ -1,28 +1,4 @@
-"""The optimiser's update, as passes over all parameters at once or over one tensor after the other; and its state.
-
-A ``fused`` optimiser is one kernel: it reads parameter, gradient and state, and writes parameter and state.  One
-written in steps over lists of tensors (PyTorch's default, ``foreach``) makes one pass per step, with intermediate
-results in memory.  One that loops over tensors repeats its passes for each tensor and waits each time the host reads a
-value.
-
-``lamb`` is Adam with steps scaled per layer (You et al., arXiv 1904.00962), as in apex: norms of the gradients, of the
-parameters and of their steps, and two kernels over all tensors (``multi_tensor_lamb.cu``).  ``adam-loop`` is PyTorch's
-Adam with ``foreach=False``, its default before 2.0 (``_single_tensor_adam``).  ``bert-adam`` is the Adam of Google's
-BERT as ported to PyTorch (``BertAdam`` of pytorch-pretrained-bert, which NVIDIA's ``run_squad.py`` still uses without
-fp16): it loops over tensors and clips each gradient by its own norm, which the host reads.
-
-Between updates most optimisers keep copies of each parameter in the format in which they update it: one velocity, or
-two moments.  bitsandbytes' Adam keeps its moments in fp32 or in 8 bits (``adam-8bit``; Dettmers et al., "8-bit
-Optimizers via Block-wise Quantization", arXiv 2110.02861, section 2), with the largest absolute value of each block of
-256 elements in fp32 (``BLOCKSIZE_2STATE`` of csrc/ops.cu; 2,048 in early versions).  Those of parameters of fewer than
-4,096 elements stay in fp32 (``Optimizer2State.init_state`` in bitsandbytes/optim/optimizer.py).  The ``paged-`` kinds
-keep moments of parameters of 100,000 elements and more in managed memory (``get_state_buffer``), which the driver moves
-to the host where the device lacks room, and back for the update.  There is one kernel for each tensor, which reads and
-writes the moments as they are kept, and for which the host waits (``sync_gpu`` in ``Optimizer8bit.step``).
-
-``optimizers.json`` has the passes of each, in the order of the kernels; ``graph`` is the graph of Google's BERT
-(AdamWeightDecayOptimizer of google-research/bert) without fusion.
-"""
+"""The optimiser's update, as passes (``optimizers.json``), and its state (docs/decisions/kernels.md)."""
 
 from typing import NamedTuple
 

@@ -1,12 +1,4 @@
-"""CPUs as the cost models see them: the figures of a part, the number of threads in use, and what these are worth.
-
-Threads help up to the number of cores; beyond it, two share a core's vector units and caches.  Each parallel region
-costs a fork and a barrier.  With more threads than hardware threads, every barrier waits for a thread that the
-scheduler has preempted.
-
-A **library** of kernels is how a framework divides work among threads, and which instructions it was compiled for:
-``libraries.yaml`` describes each.
-"""
+"""CPUs as the cost models see them: figures, threads, and what these are worth (docs/decisions/kernels.md)."""
 
 import math
 from collections.abc import Mapping

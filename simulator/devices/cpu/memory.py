@@ -1,15 +1,4 @@
-"""Bandwidth of a CPU's caches and memory, a staircase over the working set for some active cores; and passes over them.
-
-One core keeps a fixed number of cache lines in flight, which sets its bandwidth (Little's law).  A few cores together
-saturate memory, and further ones add nothing.  The cores of one chiplet share its path to memory.
-
-Users of a shared cache hold it in proportion to the bandwidth they read through it, because new data evicts the least
-recently used.  Next to busy neighbours, a stream therefore keeps more of its data cached than dependent loads do.
-
-Passes are elementwise kernels, reductions over rows, pooling, and gathers from a table.  Each takes the time of its
-data transfer or of its instructions, whichever is longer.  Cycle counts are properties of the library's code and scale
-to other CPUs with their vector width.
-"""
+"""Bandwidth of a CPU's caches and memory; passes over them (docs/decisions/kernels.md)."""
 
 import math
 from collections.abc import Mapping

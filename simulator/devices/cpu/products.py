@@ -1,16 +1,4 @@
-"""Matrix products on a CPU, and the kernels built from them: convolutions, recurrent layers and attention.
-
-A BLAS divides C among the threads, copies the parts of A and B that are not in a cache into the order in which its
-inner kernel reads them ("packing"), and multiplies tile by tile (Goto, van de Geijn, "Anatomy of high-performance
-matrix multiplication", 2008).  The time is therefore that of multiplying at nearly the peak rate plus that of packing,
-during which A and B are fetched; with few rows, packing takes longer than multiplying.  A product with a single row or
-column is one pass over the matrix.
-
-Convolutions are direct (oneDNN), or a product of unrolled images (frameworks of 2016).  Direct: vectors run over output
-channels; image rows and blocks of channels are divided among threads. Unrolled (im2col): for each image, every window
-is copied into a column of a matrix, which is multiplied by the filters; the gradient of the images multiplies first and
-then adds the columns back into the image.
-"""
+"""Matrix products on a CPU, and the kernels built from them (docs/decisions/kernels.md)."""
 
 import math
 from collections.abc import Mapping

@@ -1,13 +1,4 @@
-"""GPUs as the cost models see them: a data sheet's figures, a generation's traits, a calibration, libraries' age.
-
-Only ``generations.yaml`` names generations: to add one, add its traits there.  Models ask a device for a trait
-(``gpu.traits``), never for a generation.  A generation that is not listed has the traits of the newest of its line
-(``rdna3``: of RDNA), or else of its vendor's newest, which a new generation resembles most.
-
-Young libraries take longer for products, convolutions and recurrent layers: a new way to feed tensor cores needs new
-kernels, which cuBLAS and cuDNN improve for years.  ResNet-50 on an A100 in mixed precision was 16 % faster with the
-libraries of September 2022 than with those of October 2020 (docs/decisions/steps.md).
-"""
+"""GPUs as the cost models see them: figures, traits, a calibration, libraries' age (docs/decisions/kernels.md)."""
 
 from __future__ import annotations
 

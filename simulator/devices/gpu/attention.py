@@ -1,31 +1,4 @@
-"""Attention in one kernel: FlashAttention on matrix units, a memory-efficient kernel on fp32 lanes.
-
-A block keeps a tile of queries on chip and loops over the keys; the scores never leave the SM.  Each step multiplies
-on matrix units and takes exponentials, of which an SM computes 16 per clock, and 32 on Blackwell Ultra.  At a head size
-of 128 the exponentials need a quarter of the products' clocks on an A100, half on an H100 and as many on a B200; other
-products hide about half of them.  FlashAttention 4 computes some of them as polynomials on fp32 lanes, and hides more.
-
-The kernel depends on the library, not on the device.  ``flash2``, FlashAttention 2, issues Ampere's instructions
-(mma.sync) on every GPU; matrix units since Hopper run these at about half of their rate.  ``native`` is written for the
-GPU's own generation: FlashAttention 3 and cuDNN 9 on Hopper; cuDNN, FlashInfer and TensorRT-LLM on Blackwell.  Up to
-Ada it is ``flash2`` whose tiles hold the queries of all heads that share keys.  ``flash4`` is ``native`` with
-FlashAttention 4's softmax on Blackwell.  ``flash1``, FlashAttention 1, divides work among warps less well and takes
-twice as long as ``flash2``.  ``fmha2``, TensorRT-LLM's ``fmha_v2_..._tma_ws_sm90``, hides no exponentials behind
-products (FlashAttention 3 without its pipelining reaches 570 instead of 661 TFLOP/s: Shah et al., 2024, table 2), and
-each of its blocks has the queries of one head.  Before Ampere, and in 32 bits, PyTorch's memory-efficient kernel runs
-in place of all; it multiplies 32 bits in full, also where products may round to tf32.  It takes no heads that share
-keys: in 32 bits these run as products and passes over the scores in memory (pytorch,
-aten/src/ATen/native/transformers/attention.cpp, ``_scaled_dot_product_attention_math``, and cuda/sdp_utils.cpp,
-``can_use_mem_efficient_attention``, without ``supports_gqa``).
-The backward pass computes five products instead of two and accumulates the gradient of the queries with atomic
-additions.  Heads of more than 128 elements (DeepSeek's of 192 and 128) leave no room beside the scores for the sums of
-a whole tile, in the registers of Hopper's warp groups as in the 512 columns of Blackwell's tensor memory; smaller tiles
-load their operands more often, which takes clocks and energy alike.
-
-A block owns rows of queries (backward: of keys) and loops over the keys in steps.  Under a causal mask each block is
-longer than the one before; it computes the whole tile on the diagonal.  In a window it skips the tiles of keys that
-none of its queries sees, and computes the whole of every other tile.
-"""
+"""Attention in one kernel, on matrix units or fp32 lanes (docs/decisions/kernels.md)."""
 
 from collections import Counter
 from functools import lru_cache

@@ -1,12 +1,4 @@
-"""Convolutions, by the fastest algorithm that the library has for the shape; here also those that are matrix products.
-
-Forward: ``c_out x pixels``, reduced over ``c_in x taps``.  Gradient of the images: ``c_in x pixels``, reduced over
-``c_out x taps``; with a stride, this includes products with zeros, where no tap of a phase meets a pixel.
-Gradient of the filters: ``(c_in x taps) x c_out``, reduced over all pixels of the batch, divided among blocks.
-cuDNN forms the columns in registers on the fly; MIOpen 1.3 writes them to memory first (im2col).
-
-Chetlur et al., "cuDNN: Efficient primitives for deep learning", 2014, section 3.
-"""
+"""Convolutions by the fastest algorithm for the shape; those that are products (docs/decisions/kernels.md)."""
 
 from copy import copy
 from math import ceil
@@ -206,14 +198,7 @@ def explicit_gemm(problem: Problem) -> ConvolutionAlgorithm:
 
 
 def tensor_gemm(problem: Problem, kernel: Convolution, rate_flops_per_s: float) -> ConvolutionAlgorithm:
-    """Return the implicit product on tensor cores, with copies of images by planes unless it has one tap.
-
-    Before Ampere no time of copies shows (DeepBench).  Since then, kernels of the forward direction write planes
-    themselves, so that only what they read is copied (profilers show
-    ``sm80_xmma_fprop_implicit_gemm_..._nhwckrsc_nchw_...``, by layout of images, filters and result; kernels of
-    gradients end on ``_nhwc``).
-    Computing takes at least the time in which the board can supply its energy.
-    """
+    """Return the implicit product on tensor cores, with copies of images by planes unless it has one tap."""
     costs, groups, traits = problem.costs, problem.shape.groups, problem.gpu.traits
     pace = tensor_pace(problem.gpu, kernel.precision)
     c_in, c_out = (_CHANNELS * ceil(c / _CHANNELS) for c in (problem.c_in, problem.c_out))
@@ -261,15 +246,7 @@ def tensor_gemm(problem: Problem, kernel: Convolution, rate_flops_per_s: float) 
 
 
 def warp_gemm(problem: Problem, kernel: Convolution) -> ConvolutionAlgorithm:
-    """Return the implicit product in 16 bits since Hopper and cuDNN 9: ``sm90_xmma_..._warpgroupsize``, or cuBLAS's.
-
-    Columns are fetched in boxes of 64 channels of a tap (TMA), which needs rows of whole 16 bytes; other channels are
-    padded by kernels that look up each element (``nhwcAddPaddingKernel``), and multiplied by Ampere's instructions, 32
-    channels of a tap at a time, or several taps of four, which have kernels of their own.  A tile has 64 or more
-    channels, and with 64 reads shared memory as long as it multiplies.  Before each product runs a kernel that zeroes
-    its counters; gradients of filters whose pixels are divided have their space prepared
-    (``init_device_workspace_kernel``) and are added up by a second run of theirs.
-    """
+    """Return the implicit product in 16 bits since Hopper and cuDNN 9: ``sm90_xmma_..._warpgroupsize``, or cuBLAS's."""
     costs, gpu, shape, size, taps = problem.costs, problem.gpu, problem.shape, problem.element_bytes, problem.taps
     aligned, few = shape.c_in % _CHANNELS == shape.c_out % _CHANNELS == 0, shape.c_in == _FEWEST_CHANNELS
     step = NARROW if aligned else _TAP_CHANNELS
@@ -323,12 +300,9 @@ def _of_taps(channels: int, taps: int, packed: bool = False, step: int = _TAP_CH
 
 
 def byte_gemm(problem: Problem, rate_flops_per_s: float) -> ConvolutionAlgorithm:
-    """Return the forward product of bytes as cuDNN 6 and 7 compute it: one tile, whole waves, a reduction never split.
+    """Return the forward product of bytes of cuDNN 6 and 7: one tile, whole waves, a reduction never split.
 
-    Channels come in packs of 32 for each tap (NVIDIA, "cuDNN API reference", ``CUDNN_TENSOR_NCHW_VECT_C``), so an image
-    of one channel costs as much as one of 32, and few pixels as much as a whole wave of blocks.
-    *rate_flops_per_s* is the rate of the units at work.  Addresses are computed once for a pack, so that lanes reach
-    the share of it that tensor cores do.
+    *rate_flops_per_s*: of the units at work.
     """
     costs, gpu, shape = problem.costs, problem.gpu, problem.shape
     k = problem.taps * _TAP_CHANNELS * ceil(problem.c_in / _TAP_CHANNELS)

@@ -1,14 +1,4 @@
-"""What convolution algorithms share: the shape as one direction sees it, a candidate with its time, its thread blocks.
-
-A matrix product is cut into tiles, one thread block each, distributed over the SMs.  Winograd's and Fourier's
-algorithms are here too.  F(m x m, r x r) computes m^2 results of r x r taps with (m + r - 1)^2 multiplications instead
-of m^2 r^2.  Fused in one kernel, F(2 x 2, 3 x 3) needs 16 instead of 36.  With its transforms in separate kernels,
-F(4 x 4, 3 x 3) needs 36 instead of 144, as 36 matrix products, and the transformed data goes through memory.  MIOpen
-cuts larger and strided filters into 3 x 3 parts.
-
-Lavin, Gray, "Fast algorithms for convolutional neural networks", 2015; Vasilache et al., "Fast convolutional
-nets with fbfft", 2014.
-"""
+"""What convolution algorithms share; Winograd's and Fourier's (docs/decisions/kernels.md)."""
 
 from collections.abc import Sequence
 from math import ceil

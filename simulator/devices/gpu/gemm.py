@@ -1,21 +1,4 @@
-"""Matrix products: the fastest of the ways in which a library can cut them.
-
-A way is a tile and a number of parts into which k is split.  Its time is a norm of four times that partly overlap:
-arithmetic, in whole waves of tiles over the SMs; device memory, from which each wave reads its operands anew unless L2
-still holds them; L2, from which every tile fetches its rows and columns; and address translation, where rows are far
-apart and operands are contiguous along k.  Products on tensor cores since Ampere have their own model
-(:mod:`simulator.devices.gpu.product`).
-
-Products of experts come all in one kernel, or a kernel each, on several streams or one after the other.
-
-In one kernel, the tiles of all products fill the SMs together.  A library that is called for each product cuts it as if
-it were alone, and mostly fills the SMs; what it leaves, the kernels of other streams take.  So each product takes its
-time alone, times the share of the SMs that its blocks keep busy; on one stream, the whole of it.
-
-However the products are issued, the board supplies the energy of all, and of the weights that stream through memory
-beside them: a tile of few rows multiplies little of each byte.  A B200 multiplies 512 rows by each of 64 matrices of
-4096 x 7168 at 0.83 PFLOP/s and 9,832 rows at 1.07 (SimuMax, Transformer Engine's GroupedLinear).
-"""
+"""Matrix products: the fastest of the ways in which a library can cut them (docs/decisions/kernels.md)."""
 
 import math
 from collections.abc import Callable

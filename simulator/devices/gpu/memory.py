@@ -1,14 +1,4 @@
-"""Achieved bandwidth of device memory and caches, and passes over them: functions, pooling, rows gathered from a table.
-
-The share of the data sheet's bandwidth that long streams reach depends on the design of the memory controllers, not on
-the size of the chip: GPUs before Volta reach about three quarters, later ones about nine tenths, and AMD's something in
-between.  Where GDDR stores its own check bits (``inline_ecc``), streams that read and write lose a further fifth, and
-streams that only read next to nothing: a T4 reads at 96 % of its data sheet's bandwidth (DeepBench, fp16 products of
-8 columns) and makes elementwise passes at 74 %.
-
-A pass takes the time of its bytes or of its arithmetic, whichever is longer.  Arithmetic is counted in issue slots of a
-lane: the instructions to which the compiler translates the function in fp32, including integer ones.
-"""
+"""Achieved bandwidth of memory and caches, and passes over them (docs/decisions/kernels.md)."""
 
 from collections.abc import Mapping
 

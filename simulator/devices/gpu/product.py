@@ -1,23 +1,4 @@
-"""How a library cuts a matrix product into tiles, each computed by one SM, and what the product models share.
-
-The available tiles follow the kernel names that profilers show (``maxwell_sgemm_128x64_tn``): fp32 has few, and on
-Ampere and Ada batched products in fp32 use tiles of 128 x 128 however small their matrices are.
-
-Products on tensor cores with asynchronous operand loads, NVIDIA's since Ampere, have their own model here.  A block
-computes a tile of the result.  It goes along k in stages; while it multiplies one, the next are being loaded.
-The time is a norm of four times that partly overlap: arithmetic, in whole waves of tiles over the SMs; device memory,
-from which each wave reads its operands anew unless L2 still holds them; L2, from which every tile fetches its rows and
-columns; and memory latency along k, which bounds small products, as they have too few bytes in flight.  The start and
-end of a tile overlap with nothing (pipeline fill), and the write of the result is only partly hidden.  Where tiles are
-few, k is split into parts that are added up afterwards.  The library is assumed to choose the fastest way to cut.
-
-Operands come in pieces of 16 bytes where the rows of all three matrices are aligned to 16 bytes.  A single matrix with
-unaligned rows forces a kernel that loads smaller pieces, no more of them per clock, so that L2 delivers less to an SM.
-TMA requires the alignment, so newer chips run them with Ampere-style kernels (docs/decisions/device-costs.md).
-
-There is one set of constants per operand path: threads copy operands to shared memory past their registers
-(``cp.async``), or a dedicated warp fetches them in boxes (TMA) for ``wgmma``.
-"""
+"""How a library cuts a matrix product into tiles, and products on tensor cores (docs/decisions/kernels.md)."""
 
 from __future__ import annotations
 

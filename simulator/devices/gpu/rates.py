@@ -1,21 +1,4 @@
-"""Arithmetic rates: the units that serve a precision, and the clock that a device sustains within its power limit.
-
-Power grows with the units that switch per clock and with the square of the voltage, and voltage falls with the
-clock: P = P_0 + E n f v(f)^2.  ``n`` counts lanes plus, for each SM, the logic that keeps lanes busy (schedulers and
-a register file, of one size in every generation since Maxwell), which is why a card with 40 small SMs draws more than
-one with 20 large ones and as many lanes.  Up to Turing, the energy of matrix units includes that logic: one of their
-instructions does hundreds of multiplications.  E is the energy of one lane's multiply-add, by manufacturing process.
-A 70 W card therefore computes at about half its boost clock.
-
-Since Ampere, asynchronous copies feed the matrix units, which costs an SM as much power as hundreds of lanes, however
-many products its units compute per clock.  On typical network data a 400 W A100 multiplies at 257 of its 312 TFLOP/s,
-and at 295 on zeros (thonking.ai, "Strangely, matrix multiplications on GPUs run faster when given predictable data");
-a 350 W L40S, with half as many products per SM and clock, at 160 to 190 of 362.  Small or starved kernels spend less
-energy per second and run at the boost clock (:func:`energy_time`).
-
-Voltage falls with the clock only down to the level at which the transistors still switch.  The smaller they are, the
-nearer that level is to the full voltage, and the less a board saves when held far below its boost clock.
-"""
+"""Arithmetic rates: units that serve a precision, and the clock within a power limit (docs/decisions/kernels.md)."""
 
 from functools import lru_cache
 
@@ -56,14 +39,7 @@ def multiplies_bytes(gpu: Gpu, precision: Precision) -> bool:
 
 
 def computes_in_fp32(gpu: Gpu, precision: Precision) -> bool:
-    """Return whether libraries compute in fp32 what is stored in *precision*.
-
-    They do for tf32 where the device has no units for it, or none that are faster than fp32, as on GeForce cards since
-    Ampere: a library may use either and takes the faster.  They do for fp16 in the generations before tensor cores,
-    where native units are missing or few: one per 64 of fp32 on GP102 and GP104 (NVIDIA, "CUDA C++ programming guide",
-    throughput of native arithmetic, 6.1).  cuBLAS does not use those, as PyTorch asks it to accumulate in fp32
-    (CUBLAS_COMPUTE_32F).
-    """
+    """Return whether libraries compute in fp32 what is stored in *precision*."""
     peak = gpu.peak_flops_per_s
     if precision == "tf32":
         return peak.get(precision, 0.0) <= peak.get("fp32", 0.0)
@@ -71,13 +47,7 @@ def computes_in_fp32(gpu: Gpu, precision: Precision) -> bool:
 
 
 def highest_clock(gpu: Gpu, precision: Precision) -> float:
-    """Return the highest clock, in Hz, of kernels that multiply in *precision*, whatever power they take.
-
-    Boards that may exceed their boost clock were measured to do so in fp32 while they are cool; the boost clock is the
-    vendor's figure for sustained load.  Since Ampere, tensor cores that are held back draw so little that a hot board
-    does, too: timm's networks on an RTX 3090 and 4090 multiply more than these could at their boost clocks.  Other
-    products on tensor cores keep to it.
-    """
+    """Return the highest clock, in Hz, of kernels that multiply in *precision*, whatever power they take."""
     exceeds = not gpu.is_hot
     if computes_on_tensor_cores(gpu, precision):
         exceeds = gpu.traits.operands == "copies" and tensor_pace(gpu, precision) < _WHOLE
@@ -121,15 +91,8 @@ def working_clock(gpu: Gpu, precision: Precision) -> float:
 def energy_time(gpu: Gpu, precision: Precision, flop: float, memory_bytes: float = 0.0) -> float:
     """Return the least time, in seconds, in which the board can supply the energy of *flop* on tensor cores.
 
-    *memory_bytes* are what memory delivers besides what a large product reads, with an energy of their own.
-
-    0 before Ampere and without a known board power.  A small product leaves most of the chip idle and runs at the
-    highest clock; a large one takes the time in which the board supplies its energy.
-
-    The limiter holds the mean of some milliseconds, so that a run starts with a store of energy.  Of n calls one after
-    the other, each takes at least its energy over the power of a burst, and at least its energy less an n-th of the
-    store over the board's power (``gpu.burst_s``: infinite for one call, 0 for steps).  What other kernels of a step
-    leave (``gpu.drawn``) adds to that power.
+    0 before Ampere and without a known board power.  *memory_bytes*: what memory delivers besides what a large product
+    reads.
     """
     if not _spends(gpu, precision):
         return 0.0

@@ -1,12 +1,4 @@
-"""Recurrent layers: one product with the inputs of all steps, and one with the state in each step.
-
-In a step, the states of the batch, a few columns, meet all weights.  The step takes as long as a few blocks with a long
-reduction compute, or as reading the weights again, whichever is longer; small kernels then apply the gates.  The
-gradients of the weights are one product over all steps.  Kernels that keep the weights on chip between steps
-(persistent ones) are not modelled.
-
-Appleyard, Kocisky, Blunsom, "Optimizing performance of recurrent neural networks on GPUs", 2016.
-"""
+"""Recurrent layers: products with the inputs of all steps and with the state in each (docs/decisions/kernels.md)."""
 
 from collections.abc import Sequence
 
@@ -64,14 +56,7 @@ def recurrence_cost(gpu: Gpu, kernel: Recurrence) -> KernelCost:
 
 
 def _is_persistent(gpu: Gpu, kernel: Recurrence) -> bool:
-    """Return whether PyTorch asks for the persistent kernel, where SMs are many.
-
-    It does so since Ampere; but what that takes is known of Hopper alone, and GNMT on A100 takes longer.
-
-    pytorch, aten/src/ATen/native/cudnn/RNN.cpp, ``use_persist_common_heuristics`` and
-    ``use_persist_device_heuristics``: layers of 128 i by 128 j in fp16, but for GRU.  It excludes compute capability
-    8.6, whose chips have fewer SMs in any case.
-    """
+    """Return whether PyTorch asks for the persistent kernel, where SMs are many."""
     if gpu.traits.operands != "warps" or gpu.sm_count < _PERSISTENT_SMS or kernel.precision != "fp16":
         return False
     if kernel.batch % 8 or kernel.batch > _PERSISTENT_BATCH or kernel.hidden > _PERSISTENT_WIDTH:

@@ -1,33 +1,4 @@
-"""Reductions over rows: softmax, normalisation, sums.
-
-The structure of PyTorch's kernels decides how often memory is read.  For softmax up to 1,024 columns, a warp holds a
-row in registers: one read and one write.  Since PyTorch 2.8 it does so up to 2,048, and a block of 1,024 threads holds
-longer rows, up to nine elements a thread in registers, loaded one by one, and beyond in shared memory (pytorch,
-aten/src/ATen/native/cuda/SoftMax.cu, ``host_softmax``; pull request 144679): instructions bound these, not bytes.
-Megatron-LM's kernels hold rows of any length in warps, and Transformer Engine's in normalisation
-(normalization/rmsnorm: up to 1,024 columns, each of a block's four warps has a row).  For longer rows, a block reads
-its row three times (maximum, sum, result); in layer normalisation, twice.  The last-level cache serves repeated reads
-as long as the rows in flight on all SMs fit in it.
-
-Each row has one block, whose threads wait for every load before they start the next.  Where rows are many, other blocks
-fill the wait; 16 rows of 4 M elements keep 16 SMs waiting while the others idle.  The mean and variance of layer
-normalisation are updated with each element, by a division that the next element waits for (pytorch,
-aten/src/ATen/native/cuda/layer_norm_kernel.cu, ``cuWelfordOnlineSum``).
-
-Batch normalisation in training takes sums over each channel, then the result from a second reading.  Where images are
-stored channel by channel (NCHW), one thread block handles one channel.  It reads again what it cannot keep: 3 arrays
-move forward and 5 backward, or 2 and 3 where a channel fits in the registers of an SM.  It processes one element at a
-time and computes an index into images and planes for each, so that instructions bound it rather than bytes: elements of
-half the size take as long.  Few channels leave SMs idle; many are limited by the SM's schedulers.  A channel that is
-kept has its SM alone, which loads, adds up and stores in turn, so that memory idles in between.  Where images are
-stored pixel by pixel (NHWC), blocks divide the pixels and read whole lines of channels: memory bounds them.
-
-PyTorch gives bf16 to no library (aten, ``native/Normalization.cpp``, ``_select_batch_norm_backend``) but to kernels of
-its own, of blocks of 512 threads (``native/cuda/Normalization.cuh``).  A thread takes one element of two bytes at a
-time and converts it; the statistics divide by the number of elements so far (Welford).  Pixel by pixel, a block has
-32 channels, and instructions bound all four kernels: statistics and result, sums and gradient.  Plane by plane, a
-channel has one block, whose threads wait for each of their loads.
-"""
+"""Reductions over rows: softmax, normalisation, sums (docs/decisions/kernels.md)."""
 
 import math
 

@@ -1,26 +1,4 @@
-"""Layers that pass a state from token to token: recurrent ones, and the scan of Mamba-2.
-
-The scan is as mamba_ssm runs it in training.  Megatron-LM and transformers call ``mamba_split_conv1d_scan_combined``
-(state-spaces/mamba, mamba_ssm/ops/triton/ssd_combined.py; Dao and Gu, arXiv 2405.21060, section 6).  Its products are
-Triton kernels with a program for each head and chunk, so a product here is a batch of small ones.  With T tokens, H
-heads of P elements, G groups, states of N numbers and chunks of Q tokens, the forward pass runs
-
-- ``_chunk_cumsum_fwd``: step sizes and sums of decays, T H numbers each in fp32;
-- ``_chunk_state_fwd``: P x N from Q tokens, for each chunk and head, in fp32;
-- ``_state_passing_fwd``: a pass over these, written in 16 bits;
-- ``_bmm_chunk_fwd``: Q x Q scores from N numbers, for each chunk and group, in fp32;
-- ``_chunk_scan_fwd``: Q x P from N numbers of the state and Q scores; it also reads x and the gate z.
-
-Only the output is saved.  The backward pass (``_mamba_chunk_scan_combined_bwd``) runs the convolution and all but the
-last of these again, states in fp32, and then
-
-- ``_chunk_scan_bwd_dz``: a pass over x, z, the output and its gradient;
-- ``_chunk_scan_bwd_dstates``, and ``_state_passing_bwd`` over states and their gradients in fp32;
-- ``_chunk_scan_chunk_state_bwd_dx``: like the result of the forward pass;
-- ``_chunk_state_bwd_db`` and ``_chunk_scan_bwd_dC``: Q x N, summed over the heads of a group;
-- ``_chunk_scan_bwd_dcb``: Q x Q, summed likewise; two products ``_bmm_chunk_bwd`` of it, Q x N each;
-- ``_chunk_scan_bwd_ddAcs_stable``: as many multiplications as ``dcb``, reduced on the chip.
-"""
+"""Recurrent layers, and the scan of Mamba-2 (docs/decisions/kernels.md)."""
 
 from collections.abc import Sequence
 from typing import Literal, Self

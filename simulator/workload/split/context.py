@@ -1,17 +1,4 @@
-"""Context parallelism: sequences are divided among ranks, which exchange what attention needs of the others.
-
-Each rank has two chunks of the sequence, one from either end, so that all ranks have equal work in causal attention
-(the division of Transformer Engine).  Three ways to attend (its ``cp_comm_type``; ``Layout.cp_comm``):
-
-- ``p2p``: keys and values circulate.  A rank attends to its own, then to those received from its neighbour, while the
-  next ones arrive (Liu et al., "Ring Attention", arXiv 2310.01889).
-- ``a2a``: an all-to-all brings each rank the whole sequences of some heads, and another returns the results (Jacobs et
-  al., "DeepSpeed Ulysses", arXiv 2309.14509).  Each is laid into order of the sequence, or of ranks, by a copy.
-- ``all_gather``: each rank gathers the keys and values of the whole sequence, and its two chunks attend to half of
-  them on average (Llama 3, arXiv 2407.21783, section 3.3.2); the gradients are reduce-scattered.
-
-Attention in a window is refused in rings, as Transformer Engine refuses it.
-"""
+"""Context parallelism: sequences are divided among ranks (docs/decisions/parallelism.md)."""
 
 from collections.abc import Callable
 

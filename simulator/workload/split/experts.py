@@ -1,14 +1,4 @@
-"""Expert parallelism: the experts of a layer are divided among ranks, and each expert may be split over ranks too.
-
-One all-to-all sends tokens to the ranks of their experts, another returns the results (Lepikhin et al., "GShard",
-arXiv 2006.16668).  A rank computes as many rows as it sends away or, if routing is not balanced, those of the busiest
-rank, for which all others wait at the next exchange.
-
-Ranks that split each expert (expert tensor parallelism) gather the tokens sent to any of them, multiply these by their
-columns of the first matrix and their rows of the last, and reduce-scatter the sums before the results return (Megatron
-Core, MoE parallel folding).  If these ranks have the same tokens, as in tensor parallelism, they need no gather and
-sum with an all-reduce.
-"""
+"""Expert parallelism: experts are divided among ranks, and each may be split (docs/decisions/parallelism.md)."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby, islice, takewhile

@@ -1,16 +1,4 @@
-"""Tensor parallelism: layers are divided among ranks, after Shoeybi et al., "Megatron-LM" (arXiv 1909.08053).
-
-On each rank, a tensor is whole or split: the rank has some of its channels, heads or columns.  A product with a whole
-input splits its weight by columns and gives a split result.  A product with a split input splits its weight by rows
-and gives partial sums, which an all-reduce makes whole.  Operators between them that treat channels or heads
-independently stay split.  All others gather their inputs, as do products that the network marks as undivided
-(routers).  A transformer block thus exchanges twice forward and twice backward, and so does a pair of convolutions; no
-rule depends on the name of a network.
-
-With sequence parallelism, tensors that would be whole are split by rows of the sequence, and each all-reduce becomes a
-reduce-scatter and an all-gather (Korthikanti et al., "Reducing Activation Recomputation", arXiv 2205.05198, section
-4.2).
-"""
+"""Tensor parallelism: layers are divided among ranks (docs/decisions/parallelism.md)."""
 
 from typing import Literal
 
