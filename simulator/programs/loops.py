@@ -7,7 +7,7 @@ from math import floor
 from simulator.engine.executor import execute
 from simulator.engine.timeline import Span
 from simulator.programs.costs import Bound, ProgramLabel, Repetitions, SkippedRepetitions, StreamQueue, Use
-from simulator.programs.statements import Repeat
+from simulator.programs.statements import Statement
 from simulator.programs.writer import Writer
 from simulator.records import dataclass, replace
 from simulator.sums import sums_by_key
@@ -31,15 +31,15 @@ class _Repetition:
     copies: int
 
 
-def write_loop(writer: Writer, loop: Repeat) -> None:
+def write_loop(writer: Writer, loop: Statement) -> None:
     """Write *loop*; raises InputError where it does not repeat evenly and is too long to write out."""
     done, written, attempt = 0, [_standing(writer)], _EVEN
-    may_pass = loop.count > _WRITTEN and not writer.locks
-    while done < loop.count:
-        writer.block(loop.body)
+    may_pass = loop.keys.repeat > _WRITTEN and not writer.locks
+    while done < loop.keys.repeat:
+        writer.block(loop.bodies[0])
         done += 1
         written.append(_standing(writer))
-        left = loop.count - done
+        left = loop.keys.repeat - done
         if not may_pass or left < _LEAST or len(written) <= attempt:
             continue
         writer.executed += len(writer.builder.tasks)

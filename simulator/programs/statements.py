@@ -1,11 +1,11 @@
-"""The statements of a program, one dataclass each, and their check in the order of execution, loops twice."""
+"""The statements of a program, and their check in the order of execution, loops twice."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, PlainValidator
 
 from simulator.errors import Fault, InputError, counted, nearest, one_line
 from simulator.places import Places
@@ -14,12 +14,12 @@ from simulator.questions.single import OperatorQuestion
 from simulator.records import dataclass
 from simulator.topology.parts import Strict
 from simulator.topology.yaml_source import YamlSource
-from simulator.units import Duration
+from simulator.units import Duration, Size
 from simulator.workload.precision import Precision
 
 MAX_COUNT = 10**9
-Path = tuple[str | int, ...]  # of a statement in its file, by which an error names it
-Form = Literal["number", "numpy", "print"]
+Path = tuple[str | int, ...]
+STREAM = "compute"  # on which operators run unless another is named
 
 
 class Times(Strict):
@@ -40,121 +40,74 @@ class FrontEnd(Strict):
     )
 
 
-@dataclass(frozen=True, slots=True)
-class RunStatement:
-    """Issue an operator, or all operators of a network, to a stream of a device."""
+def _names(value: Any) -> tuple[str, ...]:
+    listed: list[Any] = value if isinstance(value, list) else [value]
+    if not listed or not all(isinstance(name, str) and name.strip() for name in listed):
+        raise ValueError(f"must be the name of a tensor, or a list of names; got {one_line(repr(value), 60)}")
+    return tuple(str(name).strip() for name in listed)
 
-    path: Path
-    what: Times | OperatorQuestion | str  # str: a network by its name or file
+
+Count = Annotated[int, Field(strict=True, ge=1, le=MAX_COUNT)]
+Flag = Annotated[bool, Field(strict=True)]
+Names = Annotated[tuple[str, ...], PlainValidator(_names)]
+
+
+class Keys(Strict):
+    """The keys of a statement, of which ``verbs.yaml`` says which go together; the first are its verbs."""
+
+    run: str | dict[str, Any] | None = None  # an operator, or all operators of a network, issued to a stream
+    tensor: str = ""  # it exists when the program begins, at no cost
+    copy_: str = Field("", alias="copy")
+    move: str = ""  # a copy, or nothing where it is there already (x.to)
+    exchange: str = ""  # a collective of size bytes, as nccl-tests counts them, among the first gpus
+    read: str = ""  # the host waits for a tensor and looks at it: one number, the whole as an array, or printed
+    wait: str = ""  # the host, for everything, a device, a stream of it (gpu0/copies), a tensor or an event
+    record: str = ""  # an event behind the work that a stream has been given so far
+    hold: str = ""  # a stream, until an event
+    python: Duration = 0.0  # work of the interpreter alone
+    mark: str = ""  # a name for the time, at no cost
+    repeat: Count = 1
+    threads: list[list[Any]] | None = None  # each list is run by its own thread; all share one interpreter lock
     device: str | None = None
-    stream: str = "compute"
-    reads: tuple[str, ...] = ()
-    gives: str | None = None
-    batch: int = 1
-    options: StepOptions = USUAL
-    holds_bytes: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MakeTensor:
-    """A tensor that exists when the program begins, at no cost."""
-
-    path: Path
-    name: str
-    size_bytes: float
-    device: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CopyTo:
-    """Copy a tensor to a device; *only_if_elsewhere*: a no-op where it is already there (``x.to``)."""
-
-    path: Path
-    name: str
-    to: str
-    gives: str
-    pinned: bool = False
-    waits: bool | None = None  # None: the front end's default
-    only_if_elsewhere: bool = False
-    fresh: bool = False
     stream: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ReadTensor:
-    """Wait for a tensor and read it on the host: one number, the whole as an array, or printed."""
-
-    path: Path
-    name: str
-    form: Form = "number"
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """The host waits for everything, a device, a stream of it (``gpu0/copies``), a tensor or an event."""
-
-    path: Path
-    what: str
-
-
-@dataclass(frozen=True, slots=True)
-class CollectiveStatement:
-    """A collective of ``size_bytes``, as nccl-tests counts them, among the first ``gpus`` GPUs."""
-
-    path: Path
-    collective: str
-    size_bytes: float
-    gpus: int
+    reads: Names = ()
+    gives: str | None = None
+    holds: Size | None = None
+    batch: Count = 1
+    mode: Literal["train", "inference", "forward", "backward"] = "inference"
+    precision: str | None = None
+    optimizer: Literal["none", "sgd", "momentum", "adam"] = "sgd"
+    compiled: Flag = False
+    captured: Flag = False
+    gpus: Count = 1
     strategy: str = "nccl"
-    stream: str = "communication"
-    reads: tuple[str, ...] = ()
+    shape: list[Count] | None = None
+    size: Size | None = None
+    to: str = ""
+    pinned: Flag = False
+    blocking: Flag | None = None  # None: the front end's default
+    fresh: Flag = False
+    form: Literal["number", "numpy", "print"] = "number"
+    until: str = ""
+    do: list[Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class EventStatement:
-    """Record an event behind the work that a stream has been given so far; if it *waits*, the stream waits for one."""
+class Statement:
+    """A statement of a program: its place in the file, by which an error names it, its verb and its keys."""
 
     path: Path
-    stream: str
-    event: str
-    waits: bool = False
+    verb: str
+    keys: Keys
+    what: Times | OperatorQuestion | str = ""  # that is run; str: a network by its name or file
+    options: StepOptions = USUAL
+    size_bytes: float = 0.0  # of a tensor or an exchange
+    bodies: tuple[tuple[Statement, ...], ...] = ()  # the statements inside: of each thread, or of a loop
 
-
-@dataclass(frozen=True, slots=True)
-class Python:
-    """Work of the Python interpreter alone."""
-
-    path: Path
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class MarkTime:
-    """Record the time under a name, at no cost."""
-
-    path: Path
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Repeat:
-    """Statements that run *count* times."""
-
-    path: Path
-    count: int
-    body: tuple[Statement, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Threads:
-    """Lists of statements, each run by its own thread; all threads share one interpreter lock."""
-
-    path: Path
-    bodies: tuple[tuple[Statement, ...], ...]
-
-
-_OfData = RunStatement | MakeTensor | CopyTo | CollectiveStatement | ReadTensor
-Statement = _OfData | Wait | EventStatement | Python | MarkTime | Repeat | Threads
+    @property
+    def source(self) -> str:
+        """The tensor that is copied."""
+        return self.keys.copy_ or self.keys.move
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,56 +150,57 @@ class _Walk:
     def block(self, body: Sequence[Statement]) -> None:
         for statement in body:
             self.path = statement.path
-            match statement:
-                case MakeTensor():
-                    self.tensors[statement.name] = self.device(statement.device, "device")
-                case RunStatement():
-                    self.run(statement)
-                case CopyTo():
-                    self.known([statement.name], "move" if statement.only_if_elsewhere else "copy")
-                    self.tensors[statement.gives] = self.device(statement.to, "to")
-                case CollectiveStatement():
+            keys = statement.keys
+            match statement.verb:
+                case "tensor":
+                    self.tensors[keys.tensor] = self.device(keys.device, "device")
+                case "run":
+                    self.run(keys)
+                case "copy" | "move":
+                    self.known([statement.source], statement.verb)
+                    self.tensors[keys.gives or statement.source] = self.device(keys.to, "to")
+                case "exchange":
                     has, some = len(self.machine.gpus), "an exchange is among 2 or more of them"
-                    if not 1 < statement.gpus <= has:
+                    if not 1 < keys.gpus <= has:
                         self.fault(f"{self.machine.name} has {counted(has, 'GPU')}; {some}", "gpus")
-                    self.known(statement.reads, "reads", each=True)
-                case ReadTensor():
-                    self.known([statement.name], "read")
+                    self.known(keys.reads, "reads", each=True)
+                case "read":
+                    self.known([keys.read], "read")
                     if not any(node.kind == "cpu" for node in self.machine.nodes_of(0)):
                         self.fault(f"{self.machine.name} has no CPU that could look at it", "read")
-                case Wait():
-                    self.wait(statement.what)
-                case EventStatement(waits=False):
-                    self.events.add(statement.event)
-                    self.stream(statement.stream, "stream")
-                case EventStatement():
-                    self.stream(statement.stream, "hold")
-                    if statement.event not in self.events:
-                        hint = nearest(statement.event, self.events) or "record one first (record: done)"
-                        self.fault(f"no event '{one_line(statement.event, 40)}'; {hint}", "until")
-                case Repeat():
+                case "wait":
+                    self.wait(keys.wait)
+                case "record":
+                    self.events.add(keys.record)
+                    self.stream(keys.stream or "", "stream")
+                case "hold":
+                    self.stream(keys.hold, "hold")
+                    if keys.until not in self.events:
+                        hint = nearest(keys.until, self.events) or "record one first (record: done)"
+                        self.fault(f"no event '{one_line(keys.until, 40)}'; {hint}", "until")
+                case "repeat":
                     self.depth += 1
-                    self.block(statement.body * (min(statement.count, 2) if self.depth <= _WALKED_TWICE else 1))
+                    self.block(statement.bodies[0] * (min(keys.repeat, 2) if self.depth <= _WALKED_TWICE else 1))
                     self.depth -= 1
-                case Threads():
+                case "threads":
                     self.threads(statement)
 
-    def run(self, statement: RunStatement) -> None:
+    def run(self, keys: Keys) -> None:
         on: dict[str, str] = {}
-        for name in self.known(statement.reads, "reads", each=True):
+        for name in self.known(keys.reads, "reads", each=True):
             on.setdefault(self.tensors[name], name)
         first, a = next(iter(on.items()), ("", ""))
         if len(on) > 1:
             second, b = list(on.items())[1]
             message = f"arithmetic needs all tensors on one device: '{a}' is on {first} and '{b}' on {second}"
             self.fault(f"{message}; write first 'move: {b}' with 'to: {first}'", "reads")
-        device = self.device(statement.device or next(iter(on), None), "device")
-        if on and statement.device is not None and device not in on:
+        device = self.device(keys.device or next(iter(on), None), "device")
+        if on and keys.device is not None and device not in on:
             message = f"arithmetic on {device} needs its tensors there: '{a}' is on {first}"
             self.fault(f"{message}; write first 'move: {a}' with 'to: {device}'", "device")
-        if statement.gives is not None:
-            self.tensors[statement.gives] = device
-        stream = f"{device}/{statement.stream}"
+        if keys.gives is not None:
+            self.tensors[keys.gives] = device
+        stream = f"{device}/{keys.stream or STREAM}"
         self.streams.setdefault(stream, set()).add(self.thread)
         self.all_streams.add(stream)
         if len(self.all_streams) == _MOST_STREAMS + 1:
@@ -266,7 +220,7 @@ class _Walk:
                 message += nearest(what, ["all", *names, *self.tensors, *self.events])
             self.fault(message, "wait")
 
-    def threads(self, statement: Threads) -> None:
+    def threads(self, statement: Statement) -> None:
         if self.thread:
             self.fault("threads within a thread are not simulated; write them side by side")
             return

@@ -35,7 +35,7 @@ class Writer:
         costs: c.ProgramPricer,
         device: str | None,
         threads: int | None,
-        write_loop: Callable[[Writer, s.Repeat], None],
+        write_loop: Callable[[Writer, s.Statement], None],
     ) -> None:
         self.program, self.places, self.router, self.costs = program, places, router, costs
         self.threads, self.write_loop = threads, write_loop
@@ -86,36 +86,37 @@ class Writer:
         for statement in body:
             self.statements += 1
             self.count(statement.path, len(self.builder.tasks) + self.statements)
-            match statement:
-                case s.RunStatement():
+            keys = statement.keys
+            match statement.verb:
+                case "run":
                     self._run(statement)
-                case s.MakeTensor():
-                    device = self.place(statement.device).name
-                    state.tensors[statement.name] = c.DeviceTensor(device, statement.size_bytes)
-                case s.CopyTo():
+                case "tensor":
+                    device = self.place(keys.device).name
+                    state.tensors[keys.tensor] = c.DeviceTensor(device, statement.size_bytes)
+                case "copy" | "move":
                     self._copy(statement)
-                case s.CollectiveStatement():
+                case "exchange":
                     self._exchange(statement)
-                case s.ReadTensor():
-                    self._read(statement)
-                case s.Wait():
-                    self._wait(statement.what)
-                case s.EventStatement():
+                case "read":
+                    self._read(keys.read, keys.form)
+                case "wait":
+                    self._wait(keys.wait)
+                case "record":
                     self.on_host("event", self.front.call_s, use="issue")
-                    stream = self._named(statement.stream)
-                    if statement.waits:
-                        stream.after = (*stream.after, *state.events.get(statement.event, ()))
-                    else:
-                        state.events[statement.event] = stream.last
-                case s.Python():
-                    self.on_host("python", statement.seconds, use="python")
-                case s.MarkTime():
-                    noted = state.marks.setdefault(statement.name, c.MarkState())
-                    noted.numbers.append(self.on_host(statement.name, 0.0, use="mark"))
+                    state.events[keys.record] = self._named(keys.stream or "").last
+                case "hold":
+                    self.on_host("event", self.front.call_s, use="issue")
+                    stream = self._named(keys.hold)
+                    stream.after = (*stream.after, *state.events.get(keys.until, ()))
+                case "python":
+                    self.on_host("python", keys.python, use="python")
+                case "mark":
+                    noted = state.marks.setdefault(keys.mark, c.MarkState())
+                    noted.numbers.append(self.on_host(keys.mark, 0.0, use="mark"))
                     noted.count += 1
-                case s.Repeat():
+                case "repeat":
                     self.write_loop(self, statement)
-                case s.Threads():
+                case "threads":
                     self._threads(statement)
 
     def count(self, path: s.Path, steps: int) -> None:
@@ -130,21 +131,21 @@ class Writer:
         stream, about, add = self.host, c.ProgramLabel(use), self.builder.work
         return add(label, self.host_place, seconds, stream=stream, after=after, takes=locks, gives=locks, about=about)
 
-    def _run(self, run: s.RunStatement) -> None:
-        tensors = self.state.tensors
-        place = self.place(run.device or next((tensors[name].device for name in run.reads), None))
+    def _run(self, run: s.Statement) -> None:
+        tensors, keys = self.state.tensors, run.keys
+        place = self.place(keys.device or next((tensors[name].device for name in keys.reads), None))
         self.runs_on_cpu |= isinstance(place.device, Cpu)
         try:
             calls, result_bytes = self.costs.of(run, place)
         except InputError as error:
             raise InputError(self.program.source.fault((*run.path, "run"), error.spelt("value"))) from None
-        needs = self._ready(run.reads)
+        needs = self._ready(keys.reads)
         last: tuple[int, ...] = ()
         for call in calls:
-            last = (self._call(call, place, run.stream, needs),)
+            last = (self._call(call, place, keys.stream or s.STREAM, needs),)
             needs = []
-        if run.gives is not None:
-            tensors[run.gives] = c.DeviceTensor(place.name, result_bytes, last, calls[-1].back_s if calls else 0.0)
+        if keys.gives is not None:
+            tensors[keys.gives] = c.DeviceTensor(place.name, result_bytes, last, calls[-1].back_s if calls else 0.0)
 
     def _call(self, call: c.CallPrice, place: Place, name: str, needs: Sequence[int]) -> int:
         self.state.operators += 1
@@ -183,45 +184,48 @@ class Writer:
             return ((f"{place.name}:multiprocessors", 1.0),)
         return (node.multiprocessors, call.shares[0]), (node.memory, call.shares[1])
 
-    def _copy(self, copy: s.CopyTo) -> None:
-        tensor, to = self.state.tensors[copy.name], self.place(copy.to)
-        if copy.only_if_elsewhere and tensor.device == to.name:
-            self.on_host(f"{copy.name} is there", self.front.call_s, use="issue")
-            self.state.tensors[copy.gives] = tensor
+    def _copy(self, copy: s.Statement) -> None:
+        name, keys = copy.source, copy.keys
+        tensor, to, gives = self.state.tensors[name], self.place(keys.to), keys.gives or name
+        if copy.verb == "move" and tensor.device == to.name:
+            self.on_host(f"{name} is there", self.front.call_s, use="issue")
+            self.state.tensors[gives] = tensor
             return
-        done, is_sync = self._copied(copy, tensor, to)
-        waits = copy.waits if copy.waits is not None else not self.is_mxnet
+        done, is_sync = self._copied(name, tensor, to, pinned=keys.pinned, fresh=keys.fresh, over=keys.stream)
+        waits = keys.blocking if keys.blocking is not None else not self.is_mxnet
         if waits or (is_sync and not self.is_mxnet):
             done = self.on_host("wait", self.front.wait_s, use="wait", after=[done])
-        self.state.tensors[copy.gives] = c.DeviceTensor(to.name, tensor.size_bytes, (done,), self.front.wait_s)
+        self.state.tensors[gives] = c.DeviceTensor(to.name, tensor.size_bytes, (done,), self.front.wait_s)
 
-    def _copied(self, copy: s.CopyTo, tensor: c.DeviceTensor, to: Place) -> tuple[int, bool]:
-        """Add the copy of *tensor* to the device *to*; return its last activity, and whether it blocks the host."""
-        question = self._question(tensor, to, pinned=copy.pinned, fresh=copy.fresh)
-        kind, label, add = question.kind, f"copy {copy.name}", self.builder.add
+    def _copied(
+        self, name: str, tensor: c.DeviceTensor, to: Place, *, pinned: bool, fresh: bool, over: str | None = None
+    ) -> tuple[int, bool]:
+        """Add the copy of *tensor* to *to* on the stream *over*; return its last activity, and whether it blocks."""
+        question = self._question(tensor, to, pinned=pinned, fresh=fresh)
+        kind, label, add = question.kind, f"copy {name}", self.builder.add
         self.state.copies += 1
         issued = self.on_host(label, self.costs.call_s(to), use="issue")
         about = c.ProgramLabel("copy", bytes=tensor.size_bytes)
         gpu = tensor.device if kind in ("d2h", "d2d", "p2p") else to.name
         ordered = None
-        if not self.is_mxnet or copy.stream is not None:
-            ordered = self.stream(gpu, (copy.stream or "compute").rpartition("/")[2])
+        if not self.is_mxnet or over is not None:
+            ordered = self.stream(gpu, (over or s.STREAM).rpartition("/")[2])
         behind = () if ordered is None else (*ordered.last, *ordered.after)
         after: tuple[int, ...] = (issued, *tensor.ready, *behind)
         within_s = copy_within_s(question, self.places)
         if within_s is not None:
-            name = "compute" if kind == "d2d" else "copies"
-            number = self.builder.work(label, gpu, within_s, stream=f"{gpu}/{name}", after=after, about=about)
+            beside = "compute" if kind == "d2d" else "copies"
+            number = self.builder.work(label, gpu, within_s, stream=f"{gpu}/{beside}", after=after, about=about)
         else:
-            name = f"copies {'in' if kind == 'h2d' else 'out'}"
+            beside = f"copies {'in' if kind == 'h2d' else 'out'}"
             for task in copy_plan(question, self.places, self.router).tasks:
                 own = label if task.label == "copy" else task.label
-                number = add(own, task.parts, stream=f"{gpu}/{name}", after=after, place=gpu, about=about)
+                number = add(own, task.parts, stream=f"{gpu}/{beside}", after=after, place=gpu, about=about)
                 after = (number,)
-        self.stream(gpu, name).last = (number,)
-        if ordered is not None and (behind or copy.stream is not None):
+        self.stream(gpu, beside).last = (number,)
+        if ordered is not None and (behind or over is not None):
             ordered.after = (*ordered.after, number)
-        return number, not copy.pinned and kind in ("h2d", "d2h", "h2h")
+        return number, not pinned and kind in ("h2d", "d2h", "h2h")
 
     def _question(self, tensor: c.DeviceTensor, to: Place, *, pinned: bool, fresh: bool) -> CopyQuestion:
         gpus = {self.places.machine.nodes[index].name: i for i, index in enumerate(self.places.machine.gpus)}
@@ -247,18 +251,18 @@ class Writer:
             socket=end if is_socket else "",
         )
 
-    def _exchange(self, exchange: s.CollectiveStatement) -> None:
+    def _exchange(self, exchange: s.Statement) -> None:
         gpu = self.places.machine.nodes[self.places.machine.gpus[0]].name
         try:
             fragment = self.costs.exchanged(exchange)
         except Unsuitable as error:
-            message = f"{exchange.strategy} does not fit: {error.why}"
+            message = f"{exchange.keys.strategy} does not fit: {error.why}"
             raise InputError(self.program.source.fault((*exchange.path, "exchange"), message)) from None
         self.state.copies += 1
-        label = exchange.collective
-        stream, name = self.stream(gpu, exchange.stream), f"{gpu}/{exchange.stream}"
+        label, over = exchange.keys.exchange, exchange.keys.stream or "communication"
+        stream, name = self.stream(gpu, over), f"{gpu}/{over}"
         issued = self.on_host(label, self.places.constants["dispatch"].bare_launch_s, use="issue")
-        after = (issued, *stream.after, *self._ready(exchange.reads))
+        after = (issued, *stream.after, *self._ready(exchange.keys.reads))
         about = c.ProgramLabel("copy", bytes=exchange.size_bytes)
         number = self.builder.splice(fragment, label=label, stream=name, after=after, place=gpu, about=about)
         stream.last, stream.after, stream.back_s = (number,), (), self.front.wait_s
@@ -280,26 +284,25 @@ class Writer:
             back_s = max((stream.back_s for stream in streams), default=0.0)
         self.on_host(f"wait for {what}", back_s, use="wait", after=after)
 
-    def _read(self, read: s.ReadTensor) -> None:
-        tensor = self.state.tensors[read.name]
-        is_array, is_gpu = read.form == "numpy", self._kind(tensor.device) == "gpu"
+    def _read(self, name: str, form: str) -> None:
+        tensor = self.state.tensors[name]
+        is_array, is_gpu = form == "numpy", self._kind(tensor.device) == "gpu"
         done: Sequence[int] = tensor.ready
         if is_gpu:
             part = replace(tensor, size_bytes=tensor.size_bytes if is_array else min(tensor.size_bytes, 8.0))
-            copy = s.CopyTo(read.path, read.name, "cpu", "", pinned=not is_array, fresh=is_array)
             cpu = self.place(self.host_place) if self.places.machine.find(self.host_place) else self.place("cpu")
-            done = (self._copied(copy, part, cpu)[0],)
+            done = (self._copied(name, part, cpu, pinned=not is_array, fresh=is_array)[0],)
         back_s = tensor.back_s if tensor.ready else self.front.wait_s
-        self.on_host(f"wait for {read.name}", back_s, use="wait", after=done)
+        self.on_host(f"wait for {name}", back_s, use="wait", after=done)
         if is_array and not is_gpu and self.is_mxnet:
             question = self._question(tensor, self.place(tensor.device), pinned=False, fresh=True)
-            self.on_host(f"copy {read.name}", copy_within_s(question, self.places) or 0.0, use="python")
+            self.on_host(f"copy {name}", copy_within_s(question, self.places) or 0.0, use="python")
         if self.is_mxnet:
             self.on_host("array", self.front.mxnet.operator_s, use="python")
-        if read.form == "print":
+        if form == "print":
             self.on_host("print", self.front.print_s, use="python")
 
-    def _threads(self, threads: s.Threads) -> None:
+    def _threads(self, threads: s.Statement) -> None:
         started = self.on_host("threads start", 0.0, use="mark")
         host, ends = self.host, [started]
         self.builder.queues[LOCK] = 1
@@ -316,10 +319,9 @@ def _shared(body: Sequence[s.Statement]) -> dict[str, set[str]]:
     """Return the streams on which each device runs operators; those on the default device are under ``""``."""
     found: dict[str, set[str]] = {}
     for statement in body:
-        if isinstance(statement, s.RunStatement):
-            found.setdefault(statement.device or "", set()).add(statement.stream)
-        inner = statement.bodies if isinstance(statement, s.Threads) else ()
-        for each in (statement.body,) if isinstance(statement, s.Repeat) else inner:
+        if statement.verb == "run":
+            found.setdefault(statement.keys.device or "", set()).add(statement.keys.stream or s.STREAM)
+        for each in statement.bodies:
             for device, streams in _shared(each).items():
                 found.setdefault(device, set()).update(streams)
     return found
