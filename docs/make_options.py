@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from typer.main import get_command
-
 from simulator.cli import COMMANDS, LISTS, _app
 from simulator.cli.written import GROUPS
 from validate.cli import app as validate_app
@@ -23,15 +21,15 @@ This page is generated from the commands themselves; `--help` says the same. Pag
 
 def page() -> str:
     """Return the page: ``simulate`` by group, then each other command."""
-    main = _params(get_command(_app([""])))
+    main = _params(_app([""]))
     parts = [_HEAD, "## simulate"]
     for title, (example, names) in GROUPS.items():
         parts += [f"### {title}", f"`simulate {example}`", _table(main[name] for name in names if name in main)]
     for name in (*COMMANDS[: -len(LISTS)], *LISTS):
-        command: Any = get_command(_app([name]))
+        command: Any = _app([name])
         command = getattr(command, "commands", {}).get(name, command)
         parts += [f"## simulate {name}", _first(command), _table(_params(command).values())]
-    for name, command in sorted(getattr(get_command(validate_app), "commands", {}).items()):
+    for name, command in sorted(getattr(validate_app, "commands", {}).items()):
         for words, each in _with_parts(f"validate {name}", command):
             parts += [f"## {words}", _first(each), _table(_params(each).values())]
     return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"

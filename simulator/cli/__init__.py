@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from simulator.console.run import read_app, run_app, run_process
 
 if TYPE_CHECKING:
-    import typer
+    import click
 
 LISTS = ("machines", "networks", "parts", "strategies")
 COMMANDS = ("best", "run", "scale", "scenario", "sweep", *LISTS)
@@ -26,10 +26,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
     If a shell asks for completions, they are printed instead.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if arguments is None and "_SIMULATE_COMPLETE" in os.environ:
-        from simulator.cli.complete import written_so_far
+    if arguments is None and (asked := os.environ.get("_SIMULATE_COMPLETE")):
+        from simulator.cli.complete import answer_shell
 
-        return run_app(_app(written_so_far()), "simulate", [])
+        return answer_shell(asked, _app)
     return run_app(_app(given), "simulate", given, _MODULES)
 
 
@@ -38,8 +38,8 @@ def read(arguments: Sequence[str]) -> object:
     return read_app(_app(arguments), "simulate", list(arguments), _MODULES)
 
 
-def _app(given: Sequence[str]) -> typer.Typer:
-    found: typer.Typer = import_module(_MODULES.get(given[0] if given else "", _MAIN)).app
+def _app(given: Sequence[str]) -> click.Command:
+    found: click.Command = import_module(_MODULES.get(given[0] if given else "", _MAIN)).app
     return found
 
 

@@ -1,64 +1,53 @@
 """The options of ``simulate``.  Their code is imported only when used."""
 
-from importlib import import_module
 from typing import Any
 
-import typer
-from typer.core import TyperCommand
+import click
 
 from simulator.cli import COMMANDS
-from simulator.cli.written import EPILOG, GROUPS, OPTIONS, SETTINGS, with_options, written_of
-
-app = typer.Typer(**SETTINGS)
+from simulator.cli.written import DECLARED, GROUPS, OPTIONS, command_of, written_of
 
 
-class GroupedCommand(TyperCommand):
+class GroupedCommand(click.Command):
     """A command with its options grouped in the help."""
 
-    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
         """Return completions; the first word may also be a subcommand."""
-        found: list[Any] = super().shell_complete(ctx, incomplete)
-        if any(getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE" for name in ctx.params):
-            return found
-        # Typer either bundles Click or uses the installed one.
-        item = import_module(f"{type(ctx).__module__.rpartition('.')[0]}.shell_completion").CompletionItem
-        return [*found, *(item(name) for name in COMMANDS if name.startswith(incomplete))]
+        from click.core import ParameterSource
+        from click.shell_completion import CompletionItem
 
-    def format_options(self, ctx: Any, formatter: Any) -> None:
+        found: list[Any] = super().shell_complete(ctx, incomplete)
+        if any(ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE for name in ctx.params):
+            return found
+        return [*found, *(CompletionItem(name) for name in COMMANDS if name.startswith(incomplete))]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options by group."""
-        records = {str(p.name): record for p in self.get_params(ctx) if (record := p.get_help_record(ctx)) is not None}
+        records = {p.name if p in self.params else "help": p.get_help_record(ctx) for p in self.get_params(ctx)}
         for title, (example, names) in GROUPS.items():
             with formatter.section(title):
                 formatter.write_text(f"simulate {example}")
                 formatter.write_paragraph()
-                formatter.write_dl([records[name] for name in names])
+                formatter.write_dl([record for name in names if (record := records[name]) is not None])
 
 
 def ask_simulation(**given: Any) -> Any:
-    """Predict the time of a training step or an exchange, and what limits it.
-
-    simulate --topology p3.16xlarge.yaml --strategy ring
-
-    simulate --topology p3.16xlarge --workload resnet50 --batch 64
-
-    Also: simulate best (layout search), run (days and price of a whole run), scale (scaling curve), scenario (ready
-    examples); machines, networks, parts, strategies (lists).
-    """
+    """Return what the options *given* ask for; the version and a shell's script are printed."""
     if given.pop("version"):
         from simulator import __version__
 
-        typer.echo(f"simulate {__version__}")
+        click.echo(f"simulate {__version__}")
         return None
     shell = given.pop("completion")
     if shell is not None:
         from simulator.cli.complete import SHELLS, script
         from simulator.cli.options import parse_choice
 
-        typer.echo(script(parse_choice("completion", shell, SHELLS)))
+        click.echo(script(app, parse_choice("completion", shell, SHELLS)))
         return None
     from simulator.cli.output import ask
 
     return ask(written_of(given)[0])
 
 
-app.command("simulate", epilog=EPILOG, cls=GroupedCommand)(with_options(ask_simulation, OPTIONS))
+app = command_of("simulate", ask_simulation, OPTIONS, GroupedCommand, help=DECLARED["help"])

@@ -1,33 +1,32 @@
 """Completion in bash, zsh and fish: the possible words, whose data are imported when needed, and the scripts."""
 
-import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import click
+from click.shell_completion import get_completion_class, shell_complete
 
 from simulator.console import later
 
 SHELLS = ("bash", "zsh", "fish")
-_VARIABLE = "_SIMULATE_COMPLETE"
+VARIABLE = "_SIMULATE_COMPLETE"
 _SCHEMES = ("bytes:", "sweep:8B-8GB", "op:", "copy:", "access:", "launch:", "disk:", "message:", "core:", "torch:")
 
 
-def script(shell: str) -> str:
-    """Return the completion script for *shell*, one of ``SHELLS``."""
-    from typer.completion import get_completion_script  # type: ignore[attr-defined]  # Typer re-exports it from a private module
+def script(app: click.Command, shell: str) -> str:
+    """Return the script with which *shell*, one of ``SHELLS``, completes the words of *app*."""
+    found = get_completion_class(shell)
+    assert found is not None
+    return found(app, {}, "simulate", VARIABLE).source()
 
-    return str(get_completion_script(prog_name="simulate", complete_var=_VARIABLE, shell=shell))
 
+def answer_shell(asked: str, app_of: Callable[[Sequence[str]], click.Command]) -> int:
+    """Print what the word may become for which a shell has *asked*, and return the status.
 
-def written_so_far() -> list[str]:
-    """Return the words before the one to complete, without the program's; Typer knows the shells from here on."""
-    from typer.completion import completion_init  # type: ignore[attr-defined]  # as above
-
-    completion_init()
-    if "COMP_WORDS" in os.environ:
-        number = os.environ.get("COMP_CWORD", "")
-        return os.environ["COMP_WORDS"].split("\n")[1 : int(number) if number.isdecimal() else None]
-    given = os.environ.get("_TYPER_COMPLETE_ARGS", "")
-    words = given.split()
-    return words[1:] if given.endswith(" ") else words[1:-1]
+    *app_of* returns the command for the words before it.
+    """
+    found = get_completion_class(asked.partition("_")[0])
+    words = [] if found is None else found(app_of([]), {}, "simulate", VARIABLE).get_completion_args()[0]
+    return shell_complete(app_of(words), {}, "simulate", VARIABLE, asked)
 
 
 def _fabrics() -> Iterable[str]:

@@ -53,7 +53,6 @@ SORTS = (*_LESS_IS_BETTER, "samples_per_s", "tokens_per_s", "tokens_per_s_per_de
 def ask_sweep(**given: Any) -> Asked:
     """Return the sweep that the options *given* ask for."""
     written, own = written_of(given)
-    own["over"] = tuple(own["over"] or ())
     again = shell_command(written, ["sweep"], **{name: own[name] for name in ("over", "sort", "csv", "resume")})
     return Asked(written, partial(answer_sweep, own=own), command=again)
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import wraps
 from types import SimpleNamespace
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
 from simulator import spelling
 from simulator.errors import Fault, InputError, one_line
@@ -18,20 +16,8 @@ from simulator.package_data import own_data
 from simulator.records import dataclass, replace
 from simulator.spelling import mention, word_of
 
-_NAMED = inspect.Parameter.KEYWORD_ONLY
-CONTEXT = inspect.Parameter("context", _NAMED, annotation=typer.Context)
-"""The parameter of a command that reads words beside its options."""
-SETTINGS: dict[str, Any] = {
-    "add_completion": False,
-    "rich_markup_mode": None,
-    "pretty_exceptions_enable": False,
-    "context_settings": {"help_option_names": ["-h", "--help"]},
-}
-EPILOG = (
-    "Results go to standard output, everything else to standard error. "
-    "Exit codes: 0 ok, 1 the run failed, 2 usage or input, 4 an optional dependency is missing."
-)
 DECLARED: Mapping[str, Any] = own_data("simulator.cli", "options.yaml")
+HELP: Mapping[str, Any] = {"help_option_names": ["-h", "--help"]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,42 +59,43 @@ def declared(told: Mapping[str, Any], names: Iterable[str] = ()) -> dict[str, Op
     return found
 
 
-def with_options(command: Callable[..., Any], options: Mapping[str, Option], *first: inspect.Parameter) -> Any:
-    """Return *command* with *options* as parameters, after those *first*; ``debug``, for errors, is not passed on."""
+def command_of(
+    name: str,
+    answer: Callable[..., Any],
+    options: Mapping[str, Option],
+    kind: type[click.Command] = click.Command,
+    **told: Any,
+) -> click.Command:
+    """Return the command *name* that calls *answer* with *options*; ``debug``, for errors, is not passed on."""
 
-    @wraps(command)
     def run(**given: Any) -> Any:
         given.pop("debug", None)
-        return command(**given)
+        return answer(**given)
 
-    found = [*first, *(_parameter(name, said) for name, said in options.items())]
-    run.__signature__ = inspect.Signature(found)  # type: ignore[attr-defined]  # what inspect reads first
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in found}
-    return run
+    settings = {**HELP, **(told.pop("context_settings", None) or {})}
+    params = [_parameter(*each) for each in options.items()]
+    return kind(name, callback=run, params=params, context_settings=settings, **{"epilog": DECLARED["epilog"], **told})
 
 
-def _parameter(name: str, said: Option) -> inspect.Parameter:
+def _parameter(name: str, said: Option) -> click.Parameter:
 
-    def complete(incomplete: str) -> list[str]:
+    def complete(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
         from simulator.cli.complete import completed
 
         return completed(said.complete, incomplete)
 
-    word = said.word or word_of(name)
-    shown: dict[str, Any] = {
-        "metavar": said.value or None,
-        "help": said.help,
-        "show_default": said.usual or True,
-        "autocompletion": complete if said.complete else None,
-    }
+    how: dict[str, Any] = {"metavar": said.value or None, "shell_complete": complete if said.complete else None}
     if said.is_argument:
-        how = typer.Argument(**shown)
-    else:
-        words = [f"{word}/--no-{word[2:]}" if said.default is True else word, said.short]
-        how = typer.Option(*filter(None, words), **shown)
-    kind: Any = list[str] | None if said.several else str | None if said.default is None else type(said.default)
-    default = inspect.Parameter.empty if said.is_required else None if said.several else said.default
-    return inspect.Parameter(name, _NAMED, default=default, annotation=Annotated[kind, how])
+        how["metavar"] = said.value if said.is_required else f"[{said.value}]{'...' * said.several}"
+        return click.Argument([name], said.is_required, said.help, nargs=-1 if said.several else 1, **how)
+    word = said.word or word_of(name)
+    words = [f"{word}/--no-{word[2:]}" if said.default is True else word, said.short]
+    if isinstance(said.default, bool):
+        how |= {"is_flag": True, "default": said.default}
+    elif not said.several:
+        how |= {"default": said.default, "required": said.is_required}
+    shown = said.usual or bool(said.default)
+    return click.Option([name, *filter(None, words)], multiple=said.several, help=said.help, show_default=shown, **how)
 
 
 _EXCHANGE, _STEP, _SINGLE, _PROGRAM = "exchange", "step", "single", "program"

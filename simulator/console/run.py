@@ -14,7 +14,6 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache, partial
 from importlib import import_module
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from simulator.errors import InputError, TopocastError, escaped, few, nearest, one_line
 
 if TYPE_CHECKING:
-    import typer
+    import click
 
 
 _PLUGINS, _SET_HERE = "PYDANTIC_DISABLE_PLUGINS", "TOPOCAST_SET"
@@ -98,9 +97,7 @@ def abandon(stream: Any) -> None:
 
 FAILED = 1
 INTERRUPTED = 130
-# Part of Click's message about an option without a value. Click's error classes are found through the base of
-# typer.BadParameter, the only one that Typer exports in all versions.
-_NEEDS_VALUE = "requires an argument"
+_NEEDS_VALUE = "requires an argument"  # part of Click's message about an option without a value
 
 
 def error_lines(program: str, error: TopocastError) -> list[str]:
@@ -113,12 +110,13 @@ def error_lines(program: str, error: TopocastError) -> list[str]:
 
 
 def run_app(
-    app: typer.Typer, program: str, arguments: Sequence[str] | None = None, modules: Mapping[str, str] | None = None
+    app: click.Command, program: str, arguments: Sequence[str] | None = None, modules: Mapping[str, str] | None = None
 ) -> int:
     """Run *app* with *arguments*, by default those of the process, and return the exit code.
 
-    *modules* holds the apps of *program*, as ``app``, by the first word that selects each; "" is the one without such a
-    word.  A word similar to one of these gets it as a hint, and an option of another command that command.
+    *modules* holds the modules that have the commands of *program* as ``app``, by the first word that selects each; ""
+    is the one without such a word.  A word similar to one of these gets it as a hint, and an option of another command
+    that command.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     if sys.stdout is None:
@@ -166,65 +164,29 @@ def guarded(program: str, action: Callable[[], int], *, debug: bool = False) -> 
         return FAILED
 
 
-def read_app(app: typer.Typer, program: str, given: list[str], modules: Mapping[str, str]) -> object:
+def read_app(app: click.Command, program: str, given: list[str], modules: Mapping[str, str]) -> object:
     """Return what the command of *app* with the arguments *given* returns: its exit status, or what it asks.
 
     Raises InputError for wrong usage, and what the command raises; *modules* are those of :func:`run_app`.
     """
-    import typer
+    import click
 
-    usage_error: type[Exception] = typer.BadParameter.__mro__[1]
-    command = _command_of(app)
     named = next((word for word in given if not word.startswith("-")), "")
-    asked = getattr(command, "commands", {}).get(named, command)
-    _take_plainly(asked)
+    asked = getattr(app, "commands", {}).get(named, app)
     _refuse_repeats(asked, given)
     try:
-        status = command.main(given, prog_name=program, standalone_mode=False)
-    except (typer.Exit, SystemExit) as stop:
-        if isinstance(stop.__context__, BrokenPipeError):  # Click exits with 1 then
-            raise BrokenPipeError from None
-        code = getattr(stop, "exit_code", getattr(stop, "code", 0))
-        return code if isinstance(code, int) else 0
-    except typer.Abort as stop:  # Click's for Ctrl-C, and for an EOFError inside, which is a fault of ours
-        raise (stop.__cause__ if isinstance(stop.__cause__, EOFError) else KeyboardInterrupt()) from None
-    except usage_error as error:
-        if type(error).__name__ == "NoSuchOption":
-            apps = [import_module(module).app for module in dict.fromkeys(modules.values())] or [app]
-            by_words: dict[str, Any] = {}
-            for other in map(_command_of, apps):
-                within = getattr(other, "commands", {})
-                by_words |= {f"{program} {name}": each for name, each in within.items()} or {program: other}
-            raise InputError(_no_option(error, asked, by_words)) from None
+        with app.make_context(program, list(given)) as context:
+            return app.invoke(context)
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.NoSuchOption as error:
+        by_words: dict[str, Any] = {}
+        for other in [import_module(module).app for module in dict.fromkeys(modules.values())] or [app]:
+            within = getattr(other, "commands", {})
+            by_words |= {f"{program} {name}": each for name, each in within.items()} or {program: other}
+        raise InputError(_no_option(error.option_name, asked, by_words)) from None
+    except click.UsageError as error:
         raise InputError(_usage_words(error, asked, [word for word in modules if word])) from None
-    if status == INTERRUPTED:  # Click's status after an interrupt
-        raise KeyboardInterrupt
-    return status
-
-
-@cache
-def _command_of(app: typer.Typer) -> Any:
-    """Return the command of *app*, which Typer makes from the functions' signatures; a scenario runs it many times."""
-    from typer.main import get_command
-
-    return get_command(app)
-
-
-@cache
-def _take_plainly(command: Any) -> None:
-    """Take texts for options of *command* as they are: Typer makes a validator for each, some 30 ms in all."""
-    for parameter in command.params:
-        kind = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)
-        if kind in (str, list[str]) and parameter.nargs == 1 and not (parameter.required or parameter.callback):
-            parameter.process_value = partial(_plain, parameter, parameter.process_value)
-
-
-def _plain(parameter: Any, process: Callable[[Any, Any], Any], context: Any, value: Any) -> Any:
-    if value is None:
-        return () if parameter.multiple else None
-    texts = value if isinstance(value, list) else [value]
-    is_plain = value is parameter.default or all(isinstance(t, str) and t and t.isascii() for t in texts)
-    return value if is_plain else process(context, value)
 
 
 def _options(command: Any) -> dict[str, Any]:
@@ -244,8 +206,7 @@ def _refuse_repeats(command: Any, given: list[str]) -> None:
         seen.add(name)
 
 
-def _no_option(error: BaseException, command: Any, commands: Mapping[str, Any]) -> str:
-    name = str(getattr(error, "option_name", ""))
+def _no_option(name: str, command: Any, commands: Mapping[str, Any]) -> str:
     shown = one_line(name, 60)
     if where := _having(name, commands):
         this = next((words for words, other in commands.items() if other.name == command.name), command.name)
@@ -266,13 +227,14 @@ def _having(option: str, commands: Mapping[str, Any]) -> str:
     return few(having, 3) if len(having) > 3 else " and ".join(filter(None, [", ".join(having[:-1]), *having[-1:]]))
 
 
-def _usage_words(error: BaseException, command: Any, commands: Sequence[str]) -> str:
-    kind, message = type(error).__name__, str(getattr(error, "message", error))
+def _usage_words(error: click.UsageError, command: Any, commands: Sequence[str]) -> str:
+    import click
+
+    message = error.message
     arguments = [p.metavar or p.name for p in command.params if p.param_type_name == "argument"]
-    if kind == "BadOptionUsage":
-        name = getattr(error, "option_name", "the option")
-        said = f"{name} needs a value" if _NEEDS_VALUE in message else f"{name} takes no value"
-    elif kind == "MissingParameter":
+    if isinstance(error, click.BadOptionUsage):
+        said = f"{error.option_name} {'needs a value' if _NEEDS_VALUE in message else 'takes no value'}"
+    elif isinstance(error, click.MissingParameter):
         said = f"{command.name} needs {' and '.join(arguments)}"
     elif unknown := re.match(r"No such command '(.*?)'\.", message, re.DOTALL):
         found = one_line(unknown[1], 60)

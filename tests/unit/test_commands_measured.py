@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 import yaml
 
 from simulator.cli.app import app as simulate
@@ -72,7 +71,7 @@ def lines() -> Iterator[tuple[str, str]]:
 def written(command: str) -> CommandOptions | None:
     """Return the options of *command*; None where it only prints information about itself."""
     words = shlex.split(command, comments=True)[1:]
-    asked = typer.main.get_command(simulate).main(words, standalone_mode=False)
+    asked = simulate.main(words, standalone_mode=False)
     return asked.written if isinstance(asked, Asked) else None
 
 

@@ -56,8 +56,13 @@ def test_bash_offers_names():
 @pytest.mark.slow
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_the_other_shells_are_answered_in_their_form(shell: str):
-    asked = {"_SIMULATE_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": "simulate best --topology dgx-b"}
-    environment = {**os.environ, **asked, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    at = {"zsh": "3", "fish": "dgx-b"}[shell]
+    asked = {
+        "_SIMULATE_COMPLETE": f"{shell}_complete",
+        "COMP_WORDS": "simulate best --topology dgx-b",
+        "COMP_CWORD": at,
+    }
+    environment = {**os.environ, **asked}
     done = subprocess.run([str(SIMULATE)], capture_output=True, text=True, check=True, env=environment)
     assert "dgx-b200" in done.stdout
     assert "dgx-a100" not in done.stdout

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from typer.main import get_command
 
 from simulator.api import Session, load_machine
 from simulator.api.context import machines_fitted_to
@@ -122,7 +121,7 @@ def test_a_command_runs(document: str, command: str, here, capsys, monkeypatch) 
         if other == document and calibrated is not None:
             Path(calibrated[2]).write_text(f"schema_version: 1\ndevices:\n  {calibrated[1]}: {{compute: 1.02}}\n")
     if words[0] == "validate":  # needs a table: its options are checked here; test_docs_validate.py runs it
-        has_commands = hasattr(get_command(validate_app).commands[words[1]], "commands")  # type: ignore[attr-defined]
+        has_commands = hasattr(validate_app.commands[words[1]], "commands")  # type: ignore[attr-defined]
         assert run_app(validate_app, "validate", [*words[1 : 3 if has_commands else 2], "--help"]) == 0
         shown = capsys.readouterr().out
         assert [w for w in words[2:] if w.startswith("--") and w not in shown] == []

@@ -7,7 +7,6 @@ import contextlib
 from pathlib import Path
 
 import pytest
-from typer.main import get_command
 
 import simulator
 from simulator.cli import COMMANDS, _app, run
@@ -32,7 +31,7 @@ _TRACED = "simulate --topology p3.2xlarge --batch 4 --workload torch:evil:net:8"
 # Modules of simulator that may write, start or import something without asking `effect`, each with the reason.
 _EXCEPTIONS = {
     "cli/__init__.py": "imports its own modules",
-    "cli/app.py": "imports Click's or Typer's completion",
+    "cli/app.py": "imports Click's completion",
     "cli/scenario_command.py": "--copy, which is an option of the user alone: no scenario runs a scenario",
     "devices/predict.py": "imports the costs that the classes of kernels name",
     "programs/chakra.py": "imports protobuf",
@@ -222,7 +221,7 @@ _ASKED = {
 @pytest.mark.parametrize("name", _ASKED)
 def test_no_option_of_a_run_writes(name: str, tmp_path: Path, monkeypatch) -> None:
     """Every option that takes a value is given the name of a file that does not exist, and none appears."""
-    app = get_command(_app([name] if name else []))
+    app = _app([name] if name else [])
     command = getattr(app, "commands", {}).get(name, app)
     options = [p for p in command.params if p.param_type_name == "option" and not getattr(p, "is_flag", False)]
     assert options or name in COMMANDS

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.main import get_command
 
 from simulator.cli import COMMANDS
 from validate.cli import app
@@ -59,7 +58,7 @@ def test_a_figure_has_its_command_beside_it(page: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_command_is_one_that_there_is(page: str) -> None:
-    commands = get_command(app).commands  # type: ignore[attr-defined]
+    commands = app.commands  # type: ignore[attr-defined]
     for found in _FROM.finditer((ROOT / page).read_text(encoding="utf-8")):
         for command in found["command"].split("; "):
             words = command.split()

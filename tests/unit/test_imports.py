@@ -109,7 +109,7 @@ LATE = {
     "simulator.collectives.communicator": "a single machine has no trees of machines",
     "simulator.collectives.nccl": "few questions ask for all-to-all, none of a step without experts",
     "simulator.collectives.registry": "a strategy is loaded when it is named; packages are looked through for others",
-    "simulator.console": "rich and typer are loaded to print errors and progress alone",
+    "simulator.console": "rich and click are loaded to print errors and progress alone",
     "simulator.devices.predict": "few devices have measured neighbours",
     "simulator.python": "torch modules load what traces them",
     "simulator.api.steps": "most steps have neither pipeline stages nor parameter servers",

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import permutations
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from simulator.api import Session
 from simulator.cli import run

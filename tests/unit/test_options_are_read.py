@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from typer.main import get_command
 
 from simulator.api import Session
 from simulator.cli import COMMANDS, _app, run
@@ -309,10 +308,10 @@ def options_of() -> dict[str, object]:
     """Return every option of every command, spelled as in the tables above."""
     found: dict[str, object] = {}
     for name in ("", *COMMANDS):
-        command = get_command(_app([name]))
+        command = _app([name])
         command = getattr(command, "commands", {}).get(name, command)
         found |= {f"{name} {p.opts[0]}".strip(): p for p in command.params if p.param_type_name == "option"}
-    commands: Mapping[str, object] = get_command(validate).commands  # type: ignore[attr-defined]
+    commands: Mapping[str, object] = validate.commands  # type: ignore[attr-defined]
     for name, command in commands.items():
         found |= {f"{name} {p.opts[0]}": p for p in command.params if p.param_type_name == "option"}  # type: ignore[attr-defined]
     return found

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 from simulator.api import Session
 from simulator.cli.written import DEFAULTS, CommandOptions
@@ -62,8 +61,7 @@ OF_THE_RUN = {"topology", "device", "quiet"}
 
 
 def options_of_run() -> set[str]:
-    command: Any = typer.main.get_command(app)
-    return {parameter.name for parameter in command.commands["run"].params}
+    return {str(parameter.name) for parameter in app.commands["run"].params}
 
 
 def test_every_option_of_simulate_can_be_measured_or_says_why_not() -> None:

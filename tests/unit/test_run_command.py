@@ -178,15 +178,15 @@ def test_a_busy_machine_is_told_before_it_is_measured(tmp_path, capsys, measured
     assert validate(capsys, "--quiet", "--out", tmp_path / "c")[1] == ""
 
 
-def test_without_typer_a_line_says_what_to_do(tmp_path):
-    (tmp_path / "typer.py").write_text('raise ModuleNotFoundError("No module named \'typer\'", name="typer")\n')
+def test_without_click_a_line_says_what_to_do(tmp_path):
+    (tmp_path / "click.py").write_text('raise ModuleNotFoundError("No module named \'click\'", name="click")\n')
     path = os.pathsep.join((str(tmp_path), str(ROOT)))
     done = subprocess.run(
         [sys.executable, "-m", "validate", "run"],
         env={**os.environ, "PYTHONPATH": path}, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (4, "")
-    assert "typer is needed" in done.stderr
+    assert "click is needed" in done.stderr
     assert "python3 -m validate.measure --out measured" in done.stderr
     assert done.stderr.count("\n") == 1
 

@@ -1,13 +1,14 @@
 """The command line ``validate``: ``options.yaml`` declares each command, whose file is imported when it runs."""
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
-import typer
+import click
 
 from simulator import __version__
-from simulator.cli.written import CONTEXT, EPILOG, SETTINGS, Option, declared, with_options
+from simulator.cli.written import DECLARED, HELP, command_of, declared
 from simulator.console import later
 from simulator.console.run import run_app, run_process
 from simulator.errors import InputError
@@ -15,7 +16,8 @@ from simulator.package_data import own_data
 from validate.cli.command import Given
 
 __all__ = ["app", "main"]
-COMMANDS: Mapping[str, Any] = own_data("validate.cli", "options.yaml")["commands"]
+_DECLARED = own_data("validate.cli", "options.yaml")
+COMMANDS: Mapping[str, Any] = {name: _DECLARED["commands"][name] for name in _DECLARED["order"].split()}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -25,61 +27,44 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(run_app(app, "validate", arguments))
 
 
-def add_commands(app: typer.Typer, commands: Mapping[str, Any]) -> None:
-    """Add *commands*, or groups of them, to *app*; what answers one is imported when it runs."""
-    for name, told in commands.items():
-        if "commands" in told:
-            group = typer.Typer(name=name, help=told["help"], epilog=EPILOG, **SETTINGS)
-            add_commands(group, told["commands"])
-            group.callback(invoke_without_command=True)(_needing(f"{name}: ", told["commands"]))
-            app.add_typer(group)
-        else:
-            options = declared(told["options"])
-            how = {"epilog": told.get("epilog", EPILOG), "context_settings": told.get("context_settings")}
-            answer = with_options(_answered(told["answer"], options), options, CONTEXT)
-            app.command(name, help=told["help"], **how)(answer)
+class Group(click.Group):
+    """Commands, in the order in which they are declared."""
+
+    def __init__(self, name: str, told: str, commands: Mapping[str, Any], **how: Any) -> None:
+        settings = {"epilog": DECLARED["epilog"], "context_settings": dict(HELP), "invoke_without_command": True}
+        super().__init__(name, help=told, **{"callback": partial(self.check_named, f"{name}: "), **settings, **how})
+        for each, said in commands.items():
+            if "commands" in said:
+                self.add_command(Group(each, said["help"], said["commands"]))
+            else:
+                more = {key: said[key] for key in ("help", "epilog", "context_settings") if key in said}
+                self.add_command(command_of(each, _answered(said["answer"]), declared(said["options"]), **more))
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands."""
+        del ctx
+        return list(self.commands)
+
+    def check_named(self, where: str) -> None:
+        """Raise InputError at *where* if no command was named."""
+        if click.get_current_context().invoked_subcommand is None:
+            raise InputError(f"{where}a command is needed: {', '.join(self.commands)} (--help)")
 
 
-def _answered(by: str, options: Mapping[str, Option]) -> Callable[..., None]:
-    def answer(context: typer.Context, **given: Any) -> None:
-        given |= {name: tuple(given[name] or ()) for name, option in options.items() if option.several}
-        if status := later(f"validate.cli.{by}")(Given(others=tuple(context.args), **given)):
-            raise typer.Exit(status)
+def _answered(by: str) -> Callable[..., Any]:
+    def answer(**given: Any) -> Any:
+        return later(f"validate.cli.{by}")(Given(others=tuple(click.get_current_context().args), **given))
 
     return answer
 
 
-def _needing(where: str, known: Iterable[str]) -> Callable[[typer.Context], None]:
-    def group(context: typer.Context) -> None:
-        check_named(context, where, known)
-
-    return group
-
-
-def check_named(context: typer.Context, where: str, known: Iterable[str]) -> None:
-    """Raise InputError at *where*, a group, if none of its commands *known* was named."""
-    if context.invoked_subcommand is None:
-        raise InputError(f"{where}a command is needed: {', '.join(known)} (--help)")
-
-
-_TOLD = (
-    *("run", "compare", "check", "trace", "describe", "score", "table", "blind"),
-    *("calibrate", "certify", "design", "import", "cluster", "fit", "bands"),
-)
-app = typer.Typer(
-    name="validate", help="Compare predicted times with measured ones, and measure them.", epilog=EPILOG, **SETTINGS
-)
-
-
-@app.callback(invoke_without_command=True)
-def _validate(
-    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False
-) -> None:
-    """Compare predicted times with measured ones, and measure them."""
+def _validate(version: bool) -> None:
     if version:
-        typer.echo(f"validate {__version__}")
-        raise typer.Exit
-    check_named(context, "", _TOLD)
+        click.echo(f"validate {__version__}")
+        click.get_current_context().exit()
+    app.check_named("")
 
 
-add_commands(app, COMMANDS)
+_VERSION = click.Option(["--version"], is_flag=True, help="Show the version.")
+_HELP = "Compare predicted times with measured ones, and measure them."
+app = Group("validate", _HELP, COMMANDS, callback=_validate, params=[_VERSION])
