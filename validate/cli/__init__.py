@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(run_app(app, "validate", arguments))
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """Commands, in the order in which they are declared."""
 
     def __init__(self, name: str, told: str, commands: Mapping[str, Any], **how: Any) -> None:
@@ -35,7 +35,7 @@ class Group(click.Group):
         super().__init__(name, help=told, **{"callback": partial(self.check_named, f"{name}: "), **settings, **how})
         for each, said in commands.items():
             if "commands" in said:
-                self.add_command(Group(each, said["help"], said["commands"]))
+                self.add_command(CommandGroup(each, said["help"], said["commands"]))
             else:
                 more = {key: said[key] for key in ("help", "epilog", "context_settings") if key in said}
                 self.add_command(command_of(each, _answered(said["answer"]), declared(said["options"]), **more))
@@ -67,4 +67,4 @@ def _validate(version: bool) -> None:
 
 _VERSION = click.Option(["--version"], is_flag=True, help="Show the version.")
 _HELP = "Compare predicted times with measured ones, and measure them."
-app = Group("validate", _HELP, COMMANDS, callback=_validate, params=[_VERSION])
+app = CommandGroup("validate", _HELP, COMMANDS, callback=_validate, params=[_VERSION])
