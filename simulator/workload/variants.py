@@ -1,12 +1,4 @@
-"""Variants of networks: with low-rank adapters beside frozen linear layers (LoRA), or with another loss.
-
-Hu et al., "LoRA", arXiv 2106.09685, section 4.1, as Hugging Face's PEFT runs it: ``W x + s B (A x)``, one kernel per
-operation.  Only A and B are trained; frozen weights have no gradients, no optimiser state and no fp32 copy.
-
-QLoRA (Dettmers et al., arXiv 2305.14314) keeps the frozen weights of linear layers in nf4
-(:class:`~simulator.workload.operators.Nf4Linear`), but that of the output layer, as transformers does
-(``get_keys_to_not_convert`` in transformers/integrations/bitsandbytes.py).
-"""
+"""Variants of networks: with low-rank adapters (LoRA), or with another loss (docs/decisions/zoo.md)."""
 
 from dataclasses import fields
 from typing import Literal, get_args

@@ -1,11 +1,4 @@
-"""Self-attention of transformers, in the variants that frameworks run.
-
-``eager``: one kernel per operation, as Hugging Face's ``attn_implementation="eager"``.  ``fused-softmax``: scale, mask
-and softmax are one kernel, and the products need no copies, as in Megatron-LM.  ``fused``: one kernel that never
-writes the scores (FlashAttention 2).  ``fused-first``: the same before July 2023 (FlashAttention 1).  ``fused-native``:
-the same, written for the GPU's own generation (FlashAttention 3, cuDNN 9; see
-:class:`simulator.workload.operators.Attention`).  ``fused-fourth``: the same since 2026 (FlashAttention 4, cuDNN 9.14).
-"""
+"""Self-attention of transformers, in the variants that frameworks run (docs/decisions/zoo.md)."""
 
 from collections.abc import Callable
 from typing import Literal, get_args

@@ -1,22 +1,4 @@
-"""Networks whose layers follow one another: LeNet, AlexNet and its relations, VGG, perceptrons, LSTMs; and NeuMF.
-
-``chains.json`` has the layers of those without repetition, each a method of a tensor with its arguments:
-
-- LeNet-5: LeCun et al., Proc. IEEE 86 (1998), section II.B, with every map of layer C3 connected to every map of S2,
-  padded 28x28 images, average pools and sigmoids.  ``lenet-d2l``: the variant in *Dive into Deep Learning*'s chapter on
-  several GPUs.
-- ``alexnet``: torchvision (Krizhevsky, arXiv 1404.5997, one column).  ``alexnet-owt``: the same column in
-  convnet-benchmarks' version, without dropout.  ``overfeat-fast``: OverFeat's fast model (Sermanet et al., arXiv
-  1312.6229, table 1) in convnet-benchmarks' version.
-- Shi et al. 2016 (arXiv 1608.07249) state few sizes, so the sizes are those of their published programs,
-  hclhkbu/dlbench: ``fcn-s`` synthetic/experiments/mxnet/fc/symbol_fcn5.py, ``fcn-r`` tools/mxnet/fc/train_mnist.py,
-  ``alexnet-s`` (one undivided column of the AlexNet of 2012) synthetic/experiments/torch/cnn/alexnet and, where they
-  differ, those of Caffe, TensorFlow and MXNet beside it, ``alexnet-r`` tools/torch/Models/alexnet.lua,
-  ``alexnet-r-lrn`` tools/caffe/cnn/alexnet/alexnet.prototxt, ``lstm-shi2016`` tools/mxnet/rnn/train_rnn.py.
-
-VGG: Simonyan and Zisserman, arXiv 1409.1556, table 1 (A, B, D, E), as in torchvision.  NeuMF: neural collaborative
-filtering (He et al., arXiv 1708.05031, section 3.4), NVIDIA DeepLearningExamples'.
-"""
+"""Networks whose layers follow one another (``chains.json``), VGG, LSTMs, NeuMF (docs/decisions/zoo.md)."""
 
 from functools import partial
 from typing import Any

@@ -1,9 +1,4 @@
-"""BERT (Devlin et al., arXiv 1810.04805, section 3), as in Hugging Face's model; ELECTRA, BART, T5 and ViT.
-
-T5: Raffel et al., arXiv 1910.10683, section 2.1, an encoder and a decoder.  Its positions are biases of the scores: one
-number for each head and distance, shared by all layers of a stack.  Vision transformers: Dosovitskiy et al., arXiv
-2010.11929, table 1, as in torchvision and Hugging Face.
-"""
+"""BERT as in Hugging Face's model; ELECTRA, BART, T5 and ViT (docs/decisions/zoo.md)."""
 
 from collections.abc import Mapping
 from math import prod

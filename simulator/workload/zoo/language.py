@@ -1,12 +1,4 @@
-"""Language models by name: ``language.json`` has the sizes of each family, and those in which each network differs.
-
-GPT-3: arXiv 2005.14165, table 2.1; of its XL, which is to have 24 heads of 128 in a hidden size of 2048, all but the
-number of heads, as 16 give the 1.3 billion parameters of the table; its 2.9b is not of the paper.  Megatron: arXiv
-1909.08053, 2104.04473 (table 1) and 2205.05198 (table 3).  BLOOM: arXiv 2211.05100.  Mixtral: arXiv 2401.04088.
-gpt-oss: arXiv 2508.10925.  Grok-1: xai-org/grok-1, run.py.  Nemotron-H: arXiv 2504.03624, table 1.  Nemotron-3: arXiv
-2512.20848 and NVIDIA-NeMo/Megatron-Bridge, models/nemotronh.  Qwen, DeepSeek, Kimi, InternLM: the ``config.json`` of
-each model.
-"""
+"""Language models by name: ``language.json`` has the sizes (docs/decisions/zoo.md)."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,19 +1,4 @@
-"""Residual and densely connected networks, for ImageNet as in torchvision, for small images as in their papers.
-
-He et al., arXiv 1512.03385: table 1 (ImageNet), section 4.2 (CIFAR-10).  The stride of a bottleneck is at its 3x3
-convolution, as in torchvision and unlike the paper.  ResNeXt: Xie et al., arXiv 1611.05431.
-Squeeze and excitation: Hu et al., arXiv 1709.01507, a sixteenth of the channels.  IResNet-100: Deng et al., arXiv
-1801.07698, section 2.3, the embedding of faces with the table of identities that it is trained with.  ResNet-200: the
-block counts of He et al., arXiv 1603.05027, with the order of operations of ResNet-152, as in fb.resnet.torch.
-DenseNet: Huang et al., arXiv 1608.06993, table 1.
-
-Detection of objects.  Mask R-CNN (He et al., arXiv 1703.06870) on a feature pyramid of ResNet-50, as torchvision trains
-it: the stem and the first stage are frozen, and batch normalisation is a product and a sum with constants.  Each image
-trains the maximum number of sampled regions: 512 in the box head, a quarter of them in the mask head.  The selection of
-regions (sorting, suppression, matching with ground truth) is left out, and RoIAlign counts as a copy of its output.
-SSD300 (Liu et al., arXiv 1512.02325) on ResNet, as NVIDIA's DeepLearningExamples train it (PyTorch/Detection/SSD): the
-backbone ends after its third stage, which keeps the size of 38 x 38.
-"""
+"""Residual and densely connected networks, and detection of objects (docs/decisions/zoo.md)."""
 
 from collections.abc import Callable, Sequence
 from functools import partial

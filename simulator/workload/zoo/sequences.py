@@ -1,20 +1,4 @@
-"""Networks of sequences and of speech, as NVIDIA's DeepLearningExamples train them.
-
-GNMT: Wu et al., arXiv 1609.08144 (PyTorch/Translation).  Transformer-XL: Dai et al., arXiv 1901.02860, on WikiText-103;
-queries come from the current segment, keys and values also from the remembered states of the previous one.
-
-Of one-dimensional convolutions, on LibriSpeech: Jasper 10x5 with dense residuals, Li et al., arXiv 1904.03288, table 1;
-QuartzNet 15x5, Kriman et al., arXiv 1910.10261, table 1, whose convolutions are separable.  A spectrum is ``(batch,
-bands, 1, frames)``, a frame 10 ms.  The loss (CTC) is left out: it reads one number a frame and letter.  Both return
-the scores of each letter in every second frame, ``(batch, classes, 1, frames / 2)``.
-
-Tacotron 2: Shen et al., arXiv 1712.05884.  The decoder is a Python loop: each frame of the spectrum runs its own
-kernels, for the attention and two LSTM cells.
-
-WaveGlow: Prenger et al., arXiv 1811.00002.  A signal is ``(batch, channels, 1, length)``.  The norm of each filter is a
-separate parameter (weight normalisation).  The kernels that apply it, and the determinants of the small matrices, are
-left out, because they do not depend on the samples.
-"""
+"""Networks of sequences and of speech, as NVIDIA's DeepLearningExamples train them (docs/decisions/zoo.md)."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -189,7 +173,7 @@ _QUARTZ = [(w, k) for w, k in ((256, 33), (256, 39), (512, 51), (512, 63), (512,
 
 
 def jasper(net: NetworkBuilder, batch: int, spectrum: int, classes: int) -> Tensor:
-    """Return the scores of Jasper."""
+    """Return the scores of Jasper, ``(batch, classes, 1, frames / 2)``."""
     x = _layer(_spectrum(net, batch, spectrum), "first", 256, 11, stride=2)
     seen: list[Tensor] = []
     for i, (width, kernel) in enumerate(_JASPER):
@@ -200,7 +184,7 @@ def jasper(net: NetworkBuilder, batch: int, spectrum: int, classes: int) -> Tens
 
 
 def quartznet(net: NetworkBuilder, batch: int, spectrum: int, classes: int) -> Tensor:
-    """Return the scores of QuartzNet."""
+    """Return the scores of QuartzNet, ``(batch, classes, 1, frames / 2)``."""
     x = _layer(_spectrum(net, batch, spectrum), "first", 256, 33, stride=2, separable=True)
     for i, (width, kernel) in enumerate(_QUARTZ):
         x = _block(x, f"blocks.{i}", width, kernel, (x,), separable=True)

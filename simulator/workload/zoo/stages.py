@@ -1,14 +1,4 @@
-"""Networks whose blocks ``stages.json`` and ``networks.json`` list: Inceptions, EfficientNets and their like.
-
-``googlenet``: Szegedy et al., arXiv 1409.4842, table 1, without local response normalisation and auxiliary
-classifiers, as timed by convnet-benchmarks.  ``inception-bn``: Ioffe and Szegedy, arXiv 1502.03167, in the sizes of
-MXNet's example (its convolutions have a bias).  ``inception3``: Szegedy et al., arXiv 1512.00567, as in torchvision,
-for 299x299 images.
-
-EfficientNet: Tan and Le, arXiv 1905.11946; EfficientNetV2: arXiv 2104.00298, both as torchvision builds them.
-GPUNet: Wang et al., arXiv 2205.00841, by the configurations of NVIDIA's DeepLearningExamples for V100.
-MobileFaceNet: Chen et al., arXiv 1804.07573, table 1, with InsightFace's identities.
-"""
+"""Networks whose blocks ``stages.json`` and ``networks.json`` list (docs/decisions/zoo.md)."""
 
 from collections.abc import Callable, Sequence
 from math import ceil

@@ -1,29 +1,4 @@
-"""Decoder-only transformers.
-
-GPT-like blocks: GPT-2 and 3, OPT, MPT, BLOOM, Megatron's GPT.  Shapes and the order of operations follow Hugging Face's
-models (``gpt2``, ``opt``, ``bloom``), llm-foundry (``mpt``) and Megatron-LM (``gpt``).
-
-Llama-like blocks: Llama, Qwen, InternLM, Nemotron-4; with experts, Mixtral, gpt-oss, DeepSeek; hybrid, Nemotron-3.
-They have grouped queries, rotary positions as element-wise kernels, RMSNorm before attention and before the gated
-feed-forward layer, as in Hugging Face's ``llama``, ``qwen2``, ``qwen3``, ``mixtral`` and ``deepseek_v3``.  Nemotron-4
-(``nemotron``) has LayerNorm, a squared ReLU instead of a gate, and rotates half of each head.  gpt-oss (``gpt_oss``)
-has biases, sinks in its attention, and a window in every other block.
-
-In mixture-of-experts layers a router sends each token to some feed-forward layers (arXiv 2101.03961, 2401.04088), as in
-Megatron-LM and Hugging Face's ``grouped_mm``: the router scores all experts and takes the best for each token;
-each token is copied once per chosen expert, sorted by expert; two grouped products with a gate between them follow;
-the results are weighted and summed per token.  Routing is balanced: all experts get equally many tokens.
-
-In DeepSeek's latent attention (arXiv 2405.04434, section 2.1), as Hugging Face's ``deepseek_v3`` trains it, the keys
-and values of all heads are projected from a short latent vector per token.  The rotary part of each key is
-shared by all heads.
-
-Hybrid networks have Mamba-2 layers too (Hugging Face's ``nemotron_h``).  A Mamba-2 layer (Dao and Gu, "Transformers are
-SSMs", arXiv 2405.21060, sections 6 and 8) is written as the passes of mamba_ssm, which Megatron-LM and transformers
-run: a projection; a causal convolution per channel, with its bias and SiLU in the same pass; the scan over chunks with
-its step sizes and its gate (:class:`~simulator.workload.operators.ChunkScan`), which read their parts of the
-projection; a norm per group; the output projection.
-"""
+"""Decoder-only transformers: GPT-like, Llama-like, with experts, hybrid (docs/decisions/zoo.md)."""
 
 from simulator.workload import operators as ops
 from simulator.workload.network import Parameter, Split

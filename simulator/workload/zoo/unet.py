@@ -1,15 +1,4 @@
-"""U-Nets: for images (Ronneberger et al., arXiv 1505.04597), and for volumes as MLPerf trains it; V-Net.
-
-The first follows NVIDIA's DeepLearningExamples for medical images: without padding, so that the decoder crops the
-encoder's features.  The second follows mlcommons/training, ``image_segmentation/pytorch/model/unet3d.py``, with
-instance normalisation.  A 3-D convolution is modelled as a 2-D one: each output depth is an image, whose channels are
-those of all depths in its kernel.
-
-``unet_industrial`` is tinyUNet of DeepLearningExamples' TensorFlow/Segmentation/UNet_Industrial, ``vnet`` that of
-TensorFlow/Segmentation/VNet (Milletari et al., arXiv 1606.04797, with fewer levels).
-
-Each returns the logits of each pixel or voxel that is left, as ``(pixels, classes)``.
-"""
+"""U-Nets and V-Net: logits ``(pixels, classes)`` of pixels or voxels (docs/decisions/zoo.md)."""
 
 from collections.abc import Callable
 
