@@ -5,7 +5,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any, cast
 
-from simulator.collectives.communicator import MAX_RANKS, Equal, Planned, Request, Unsuitable
+from simulator.collectives.communicator import MAX_RANKS, Equal, Request, Unsuitable
 from simulator.collectives.lower import best_chunk_count, lower
 from simulator.collectives.rings import add_rings, first_lap, rings_by_host, subset
 from simulator.collectives.schedules import push_pull
@@ -107,7 +107,7 @@ class _Levels:
         return in_step(self.builder, plans, "between", after)
 
 
-def _write(builder: PlanBuilder, request: Request) -> None:
+def write_levels(builder: PlanBuilder, request: Request, _name: str) -> None:
     """Add both levels; raises Unsuitable on a single machine, and for collectives without a hierarchical form."""
     hosts = request.by_host()
     if len(hosts) < 2:
@@ -123,10 +123,6 @@ def _write(builder: PlanBuilder, request: Request) -> None:
     levels = _Levels(builder, request, leaders=table is not PHASES)
     levels.inside(last, levels.between(middle, levels.inside(first, ())))
     builder.facts["node_count"] = len(hosts)
-
-
-_summary = "reduce-scatter inside each node, exchange between nodes, all-gather inside"
-HIERARCHICAL = Planned("hierarchical", _summary, _write)
 
 
 OWN, WORKERS = "own", "workers"

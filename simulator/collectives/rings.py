@@ -5,9 +5,8 @@ from fractions import Fraction
 from functools import cache, partial
 from itertools import combinations
 from math import inf
-from typing import Literal
 
-from simulator.collectives.communicator import MAX_RANKS, Communicator, Equal, Planned, Request
+from simulator.collectives.communicator import MAX_RANKS, Communicator, Equal, Request
 from simulator.collectives.lower import best_chunk_count, carried_in, estimate_s, lower, overlapped_cost
 from simulator.collectives.schedules import Schedule, neighbour_pairs, pairwise_all_to_all, ring_schedule, send_recv
 from simulator.collectives.search import say_ended
@@ -223,9 +222,12 @@ def _lowered(
     return on_ring(builder, request, schedule, size_bytes=size_bytes)
 
 
-def _write(builder: PlanBuilder, request: Request, *, directions: Literal[1, 2] = 1, single: bool = False) -> None:
-    """Add the chunks that travel around the rings found (*single*: the fastest) in *directions*; or Unsuitable."""
-    n = request.n_ranks
+def write_rings(builder: PlanBuilder, request: Request, name: str) -> None:
+    """Add the chunks that travel around the rings found by the strategy *name*; raises Unsuitable.
+
+    A double link counts as two rings, so both directions of all rings cover every directed ring.
+    """
+    n, both = request.n_ranks, name in ("bidirectional-ring", "multi-ring")
     if request.collective in ("send-recv", "all-to-all"):
         if request.collective == "all-to-all":
             request.refuse_too_many()
@@ -234,27 +236,17 @@ def _write(builder: PlanBuilder, request: Request, *, directions: Literal[1, 2] 
             schedule = send_recv(n, request.pairs or neighbour_pairs(n))
         lower(builder, request, schedule, size_bytes=n * request.size_bytes)
         return
-    request.refuse_beyond(MAX_RANKS["one" if directions == 1 else "two"])
-    rings = find_rings(request.group, both_directions=directions == 2)
-    if single:
+    request.refuse_beyond(MAX_RANKS["two" if both else "one"])
+    rings = find_rings(request.group, both_directions=both)
+    if name == "single-ring":
         rings = [_fastest(request, rings)]
-    add_rings(builder, request, rings, size_bytes=request.size_bytes, one_way=directions == 1)
+    add_rings(builder, request, rings, size_bytes=request.size_bytes, one_way=not both)
     builder.facts["ring_count"] = len(rings)
 
 
-def _write_naive(builder: PlanBuilder, request: Request) -> None:
+def write_naive(builder: PlanBuilder, request: Request, _name: str) -> None:
+    """Add the passes of whole buffers around the fastest ring."""
     ring = _fastest(request, find_rings(request.group, both_directions=False))
     say_ended(builder.notes, [ring.whole])
     schedule = ring_schedule(request.collective, request.n_ranks, root=ring.order.index(request.root), naive=True)
     _lowered(builder, request, ring, schedule, request.size_bytes, "ring0")
-
-
-_passes = "pass the whole buffer on from GPU to GPU; one link works at a time"
-_whole, _cannot = ("all-reduce", "broadcast", "reduce"), "it passes whole buffers on and cannot do {}; ring can"
-NAIVE_RING = Planned("naive-ring", _passes, _write_naive, MAX_RANKS["one"], _whole, _cannot)
-_both_ways = partial(_write, directions=2)
-RING = Planned("ring", "chunks go round all disjoint rings of the link graph, one direction", _write)
-SINGLE_RING = Planned("single-ring", "chunks go round the fastest ring alone", partial(_write, single=True))
-BIDIRECTIONAL_RING = Planned("bidirectional-ring", "as ring, half of the bytes in each direction", _both_ways)
-# A double link counts as two rings, so both directions of all rings cover every directed ring.
-MULTI_RING = Planned("multi-ring", "every directed ring of the link graph is a channel", _both_ways)

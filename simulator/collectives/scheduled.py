@@ -5,7 +5,7 @@ from functools import partial
 from itertools import product
 
 from simulator.collectives import schedules
-from simulator.collectives.communicator import MAX_DIRECT_RANKS, MAX_RANKS, Equal, Planned, Request, Unsuitable
+from simulator.collectives.communicator import MAX_DIRECT_RANKS, Equal, Request, Unsuitable
 from simulator.collectives.lower import best_chunk_count, carried_in, estimate_s, host_work, lower, overlapped_cost
 from simulator.collectives.rings import embed_order
 from simulator.collectives.schedules import tree_schedule
@@ -15,34 +15,27 @@ from simulator.plan.flow import WHOLE, Carries, FlowData, Twins, block
 from simulator.plan.plan import Flow, PlanBuilder
 from simulator.sums import lists_by_key
 
-_sums = ("all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce")
-_LIMITS = MAX_RANKS["one"], _sums, "gathering on one device cannot do {}; sharded and ring can"
+
+def write_on_gpu(builder: PlanBuilder, request: Request, name: str) -> None:
+    """Add ``gpuN``: all send to GPU N (for ``gpu0``, the first that takes part), of a rooted one to the root."""
+    number, gpus = int(name.removeprefix("gpu")), request.machine.gpus
+    if request.collective in ("broadcast", "reduce"):
+        centre = request.root
+    elif number >= len(gpus):
+        raise Unsuitable(f"there is no GPU {number}; it has GPUs 0 to {len(gpus) - 1}")
+    elif gpus[number] in request.ranks:
+        centre = request.ranks.index(gpus[number])
+    elif name == "gpu0":
+        centre = 0
+    else:
+        raise Unsuitable(f"GPU {number} takes no part")
+    schedule = schedules.star_schedule(request.collective, request.n_ranks, centre, request.root)
+    lower(builder, request, schedule, size_bytes=request.size_bytes)
+    builder.facts["runs_as"] = "torch.nn.DataParallel, tf.distribute.ReductionToOneDevice"
 
 
-def gather_on_gpu(name: str) -> Planned:
-    """Return ``gpuN``: all send to GPU N (for ``gpu0``, the first that takes part), of a rooted one to the root."""
-    number = int(name.removeprefix("gpu"))
-
-    def write(builder: PlanBuilder, request: Request) -> None:
-        gpus = request.machine.gpus
-        if request.collective in ("broadcast", "reduce"):
-            centre = request.root
-        elif number >= len(gpus):
-            raise Unsuitable(f"there is no GPU {number}; it has GPUs 0 to {len(gpus) - 1}")
-        elif gpus[number] in request.ranks:
-            centre = request.ranks.index(gpus[number])
-        elif name == "gpu0":
-            centre = 0
-        else:
-            raise Unsuitable(f"GPU {number} takes no part")
-        schedule = schedules.star_schedule(request.collective, request.n_ranks, centre, request.root)
-        lower(builder, request, schedule, size_bytes=request.size_bytes)
-        builder.facts["runs_as"] = "torch.nn.DataParallel, tf.distribute.ReductionToOneDevice"
-
-    return Planned(name, "gather on one GPU, add there, send back (gpuN: on GPU N)", write, *_LIMITS)
-
-
-def _write_on_cpu(builder: PlanBuilder, request: Request) -> None:
+def write_on_cpu(builder: PlanBuilder, request: Request, _name: str) -> None:
+    """Add ``cpu``: all send to the CPU nearest to the first GPU; raises Unsuitable without any."""
     cpu = request.router.nearest_cpu(request.ranks[0])
     if cpu is None:
         raise Unsuitable("no CPU is linked to its GPUs")
@@ -51,10 +44,8 @@ def _write_on_cpu(builder: PlanBuilder, request: Request) -> None:
     builder.facts |= {"runs_as": "MXNet's KVStore local", "centre": request.machine.nodes[cpu].name}
 
 
-GATHER_ON_CPU = Planned("cpu", "gather on the CPU, add there, send back", _write_on_cpu, *_LIMITS)
-
-
-def _write_tree(builder: PlanBuilder, request: Request, *, name: str) -> None:
+def write_tree(builder: PlanBuilder, request: Request, name: str) -> None:
+    """Add ``tree`` or ``double-tree``, cut into the chunks that are fastest."""
     make = partial(tree_schedule, request.collective, double=name == "double-tree")
     order = embed_order(request, name, make, pipelined=True)  # the root comes first
     nodes = [request.ranks[rank] for rank in order]
@@ -65,35 +56,22 @@ def _write_tree(builder: PlanBuilder, request: Request, *, name: str) -> None:
     builder.facts["chunk_count"] = n_chunks
 
 
-def _tree(name: str, summary: str) -> Planned:
-    forms, cannot = ("all-reduce", "broadcast", "reduce"), "a tree carries whole buffers and cannot do {}; ring can"
-    return Planned(name, summary, partial(_write_tree, name=name), MAX_RANKS["many"], forms, cannot)
-
-
-TREE = _tree("tree", "reduce up and broadcast down a binary tree, pipelined")
-DOUBLE_TREE = _tree("double-tree", "two binary trees with half of the data each; no rank is inner in both")
-
-
 # By collective: the names of its schedules, the default first, then that of whole buffers.
 _PAIRED = own_data("simulator.collectives", "forms.json")["halving-doubling"]
 
 
-def _write_paired(builder: PlanBuilder, request: Request) -> None:
+def write_paired(builder: PlanBuilder, request: Request, name: str) -> None:
+    """Add ``halving-doubling`` by that of its schedules which is faster."""
     size, make = request.size_bytes, partial(schedules.halving_doubling_schedule, request.collective)
-    order = embed_order(request, HALVING_DOUBLING.name, make, pipelined=False)
+    order = embed_order(request, name, make, pipelined=False)
     nodes = [request.ranks[rank] for rank in order]
     names = _PAIRED[request.collective]
-    candidates = {name: make(request.n_ranks, whole=number > 0) for number, name in enumerate(names)}
-    chosen = min(candidates, key=lambda name: estimate_s(request, candidates[name], size, nodes))
+    candidates = {each: make(request.n_ranks, whole=number > 0) for number, each in enumerate(names)}
+    chosen = min(candidates, key=lambda each: estimate_s(request, candidates[each], size, nodes))
     parted = request.collective in ("reduce-scatter", "all-gather")  # chunk i belongs to the rank at position i
     region = (lambda chunk: block(order[chunk], len(order))) if parted else None
     lower(builder, request, candidates[chosen], size_bytes=size, nodes=nodes, region=region)
     builder.facts["algorithm"] = chosen
-
-
-_summary = "pairs at doubling distance exchange halves, then all (Rabenseifner)"
-_limits = MAX_RANKS["many"], _PAIRED, "halving and doubling cannot do {}; sharded and ring can"
-HALVING_DOUBLING = Planned("halving-doubling", _summary, _write_paired, *_limits)
 
 
 def binomial_children(n: int) -> dict[int, list[int]]:
@@ -102,7 +80,8 @@ def binomial_children(n: int) -> dict[int, list[int]]:
     return {rank: [rank + (1 << i) for i in own if rank + (1 << i) < n] for rank, own in bits.items()}
 
 
-def _write_gloo(builder: PlanBuilder, request: Request) -> None:
+def write_gloo(builder: PlanBuilder, request: Request, _name: str) -> None:
+    """Add what gloo does between hosts: a ring, or a broadcast along a binomial tree."""
     builder.facts["software"] = "gloo"
     n, size = request.n_ranks, request.size_bytes
     if request.collective == "all-reduce":
@@ -117,11 +96,6 @@ def _write_gloo(builder: PlanBuilder, request: Request) -> None:
         ends, after = (nodes[rank], nodes[child]), [received[rank]] if rank else []
         work, stream = host_work(request.machine, [ends]), f"rank{child}"  # of each send, so that none waits
         received[child] = send([Flow(request.router.route(*ends), size)], stream=stream, after=after, beside=work)
-
-
-_summary = "what torch's gloo does between CPUs: ring; broadcast down a binomial tree (not among all: name it)"
-_cannot = "gloo is modelled for all-reduce and broadcast, not for {}; ring does it"
-GLOO = Planned("gloo", _summary, _write_gloo, forms=("all-reduce", "broadcast"), cannot=_cannot)
 
 
 _MOST_SETS = 64  # of twins; the routes between them are found in seconds
@@ -173,7 +147,7 @@ def _direct(request: Request) -> schedules.Schedule:
     return schedules.direct_schedule(request.collective, n, request.root)
 
 
-def _write(builder: PlanBuilder, request: Request) -> None:
+def write_direct(builder: PlanBuilder, request: Request, _name: str) -> None:
     """Add the sends of every rank to every other, all at once, of few flows for many equal ranks; or Unsuitable."""
     n, size = request.n_ranks, request.size_bytes
     if request.collective in _WITHOUT_ROOT and n > _ONE_BY_ONE:
@@ -216,6 +190,3 @@ def _carries(request: Request, number: int, flows: list[Flow]) -> Carries:
         return [known[each.route.src, each.route.dst] for flow in flows for each in flow.apart()]
 
     return carried
-
-
-SHARDED = Planned("sharded", "each GPU adds up one part; all send to all directly", _write)

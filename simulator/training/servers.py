@@ -5,7 +5,7 @@ from math import isqrt
 from typing import Any, NamedTuple
 
 from simulator.collectives.communicator import ConcurrentGroups, Unsuitable
-from simulator.collectives.rings import RING
+from simulator.collectives.registry import find_strategy
 from simulator.devices.optimizer import state_copies
 from simulator.kept import Kept
 from simulator.network.route import Route
@@ -236,7 +236,8 @@ class _Writer:
             op: Collective = "reduce-scatter" if at.stage == INSIDE else "all-gather"
             loads_on = loaded(team.roles) if self.question.contention else {}
             part = self.group.part(team.ranks)
-            return ConcurrentGroups([part]).collective(op, self.keys[at.key].size_bytes, RING, loads_on=loads_on)  # type: ignore[arg-type]
+            ring, size_bytes = find_strategy("ring"), self.keys[at.key].size_bytes
+            return ConcurrentGroups([part]).collective(op, size_bytes, ring, loads_on=loads_on)
 
         fragment = self.known.once((at.stage, at.team, at.key), find)
         return [self.builder.splice(fragment, after=after, **self.named(at))]

@@ -9,9 +9,8 @@ import pytest
 
 from simulator.api import load_machine
 from simulator.collectives.communicator import Communicator, Request, Strategy
-from simulator.collectives.levels import HIERARCHICAL
 from simulator.collectives.nccl.strategy import Nccl
-from simulator.collectives.rings import RING, SINGLE_RING
+from simulator.collectives.registry import find_strategy
 from simulator.engine.executor import execute
 from simulator.plan.flow import FlowData
 from simulator.plan.plan import Activity, Flow, Plan, merge
@@ -108,7 +107,7 @@ def test_two_groups_at_once_are_as_one_by_one() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", [RING, SINGLE_RING, HIERARCHICAL])
+@pytest.mark.parametrize("strategy", [find_strategy(name) for name in ("ring", "single-ring", "hierarchical")])
 @pytest.mark.parametrize("collective", ["all-reduce", "all-gather", "reduce-scatter"])
 @pytest.mark.parametrize(("name", "nodes"), [("dgx-h100", 3), ("p3.16xlarge", 4), ("gcp-8xk80", 5)])
 def test_rings_over_equal_machines_are_as_one_by_one(
@@ -159,7 +158,7 @@ links:
 def test_a_link_that_a_flow_uses_at_both_ends_is_shared(nodes: int, tmp_path: Path) -> None:
     (tmp_path / "m.yaml").write_text(_STAGED)
     loaded = load_machine(str(tmp_path / "m.yaml"), n_nodes=nodes)
-    plan = RING.plan(Request(Communicator(loaded, loaded.gpus), "all-reduce", 1e6))
+    plan = find_strategy("ring").plan(Request(Communicator(loaded, loaded.gpus), "all-reduce", 1e6))
     folded, each = (execute(loaded, plan, fold=fold).end_s for fold in (True, False))
     assert folded == pytest.approx(each, rel=1e-9)
     ranks = 2 * nodes  # bytes to and from the NIC pass sw0->cpu0, at 3 GB/s

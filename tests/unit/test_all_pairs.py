@@ -12,7 +12,7 @@ from simulator.api import load_machine
 from simulator.collectives import communicator, scheduled
 from simulator.collectives.communicator import Communicator, ConcurrentGroups, Request, Strategy, Unsuitable
 from simulator.collectives.nccl.strategy import Nccl
-from simulator.collectives.scheduled import SHARDED
+from simulator.collectives.registry import find_strategy
 from simulator.engine.executor import execute
 from simulator.errors import InputError
 from simulator.network.machine import Machine
@@ -25,6 +25,7 @@ from tests.machines import machine_from
 
 _WITHOUT_ROOT: tuple[Collective, ...] = ("all-reduce", "reduce-scatter", "all-gather", "all-to-all")
 _SIZE_BYTES = 3e8
+_SHARDED = find_strategy("sharded")
 
 
 def _count(plan: Plan) -> int:
@@ -69,7 +70,7 @@ def _both(machine: Machine, collective: Collective, monkeypatch: pytest.MonkeyPa
     plans = []
     for most in (1, 10_000):
         _one_by_one_up_to(most, monkeypatch)
-        plans.append(SHARDED.plan(request))
+        plans.append(_SHARDED.plan(request))
     return plans[0], plans[1]
 
 
@@ -135,7 +136,7 @@ def test_a_fat_tree_of_324_hosts_takes_what_its_links_take() -> None:
     assert FatTree(18, 18, 9).ours_s("sharded") == pytest.approx(rounds * 306 * 18 / 9 + 8e-6, rel=1e-9)
 
 
-@pytest.mark.parametrize("strategy", [SHARDED, Nccl()])
+@pytest.mark.parametrize("strategy", [_SHARDED, Nccl()])
 def test_flows_do_not_grow_with_machines(strategy: Strategy) -> None:
     counts = []
     for nodes in (16, 4096):
@@ -157,13 +158,13 @@ def test_nccl_between_all_pairs_is_as_pair_by_pair(monkeypatch: pytest.MonkeyPat
 def test_with_a_root_they_are_refused_beyond_256() -> None:
     tree = FatTree(32, 32, 32).machine()
     with pytest.raises(Unsuitable, match="a flow between any two of 1024 ranks is more than is simulated"):
-        SHARDED.plan(Request(Communicator(tree, tree.gpus), "broadcast", 1e6))
+        _SHARDED.plan(Request(Communicator(tree, tree.gpus), "broadcast", 1e6))
 
 
 def test_many_sets_of_twins_are_refused() -> None:
     tree = FatTree(130, 2, 2).machine()
     with pytest.raises(Unsuitable, match="a flow between any two of 260 ranks is more than is simulated"):
-        SHARDED.plan(Request(Communicator(tree, tree.gpus), "all-gather", 1e6))
+        _SHARDED.plan(Request(Communicator(tree, tree.gpus), "all-gather", 1e6))
 
 
 def test_gpus_that_share_nics_in_turn_are_no_twins(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,12 +173,12 @@ def test_gpus_that_share_nics_in_turn_are_no_twins(monkeypatch: pytest.MonkeyPat
     ranks = (*machine.gpus[1:], machine.gpus[0])
     _one_by_one_up_to(1, monkeypatch)
     with pytest.raises(Unsuitable):
-        SHARDED.plan(Request(Communicator(machine, ranks), "all-to-all", 1e6))
+        _SHARDED.plan(Request(Communicator(machine, ranks), "all-to-all", 1e6))
 
 
 def test_what_is_too_much_one_by_one_is_said_before_it_is_expanded() -> None:
     machine = load_machine("dgx-h100", n_nodes=256)
-    plan = SHARDED.plan(Request(Communicator(machine, machine.gpus), "all-to-all", 1e9))
+    plan = _SHARDED.plan(Request(Communicator(machine, machine.gpus), "all-to-all", 1e9))
     assert execute(machine, plan).end_s > 0
     slow = _while_slow(plan, 1e-3, machine.links[0].name, 0.5)
     for ask in (
@@ -217,7 +218,7 @@ links:
     for most in (1, 10_000):
         _one_by_one_up_to(most, monkeypatch)
         fragment = ConcurrentGroups([Communicator(machine, machine.gpus)]).collective(
-            "all-to-all", _SIZE_BYTES, SHARDED, loads_on=dict.fromkeys(machine.gpus, 1.5)
+            "all-to-all", _SIZE_BYTES, _SHARDED, loads_on=dict.fromkeys(machine.gpus, 1.5)
         )
         used.append([seconds for _, seconds in fragment.used_s])
     assert used[0] == pytest.approx(used[1], rel=1e-9)
