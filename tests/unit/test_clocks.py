@@ -141,7 +141,7 @@ def test_clocks_of_a_file_are_named_and_few(tmp_path: Path) -> None:
 torch = pytest.importorskip("torch")
 from tests.clocked_cuda import ClockedBench, clocked_bench  # noqa: E402
 from validate.machine.measure import run  # noqa: E402
-from validate.machine.measure.case import Unavailable  # noqa: E402
+from validate.machine.measure.case import Unavailable, cases_of  # noqa: E402
 from validate.machine.measure.cases import clocks  # noqa: E402
 from validate.machine.measure.cases.shapes import CallLimits  # noqa: E402
 
@@ -201,4 +201,4 @@ def test_ten_seconds_show_burst_and_sustained_times(
 
 def test_a_cpu_has_no_clocks_to_measure(bench: ClockedBench) -> None:
     with pytest.raises(Unavailable, match="CPU"):
-        next(clocks.cases(run.Bench(torch.device("cpu"), "cpu", 1 << 30, 1 << 20, bench.scratch)))
+        cases_of("clocks", run.Bench(torch.device("cpu"), "cpu", 1 << 30, 1 << 20, bench.scratch))

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from tests.clocked_cuda import clocked_bench  # noqa: E402
 from validate.machine.measure import launched, ranks  # noqa: E402
 from validate.machine.measure.bench import Bench  # noqa: E402
-from validate.machine.measure.case import Unavailable  # noqa: E402
+from validate.machine.measure.case import Unavailable, cases_of  # noqa: E402
 from validate.machine.measure.cases import collectives  # noqa: E402
 from validate.machine.measure.ranks import RankProcesses, RanksFailed  # noqa: E402
 from validate.machine.measure.timing import Effort, median_interval  # noqa: E402
@@ -29,7 +29,7 @@ def bench(tmp_path: Path) -> Bench:
 
 def test_without_two_gpus_there_are_none(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Unavailable, match="here is none"):
-        collectives.cases(bench)
+        cases_of("collectives", bench)
     with pytest.raises(Unavailable, match="there is one GPU"):
         collectives.cases(clocked_bench(monkeypatch, tmp_path))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +133,7 @@ def test_without_a_compiler_the_walk_says_so(monkeypatch: pytest.MonkeyPatch) ->
 class _FakeKernel:
     """Walks like the GPU's kernel, at 2 GHz and 40 cycles per load."""
 
-    def launch(self, arguments: Sequence[int]) -> None:
+    def __call__(self, *arguments: int) -> None:
         state, warm, steps = arguments
         words = (ctypes.c_int64 * 4).from_address(state)
         for _ in range(warm + steps):

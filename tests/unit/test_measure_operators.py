@@ -18,7 +18,6 @@ from validate.machine.measure import bench as benches  # noqa: E402  needs torch
 from validate.machine.measure import run as runs  # noqa: E402
 from validate.machine.measure.case import (  # noqa: E402
     GROUPS,
-    CaseGroup,
     Unavailable,
 )
 from validate.machine.measure.cases.operators import cases as operator_cases  # noqa: E402
@@ -87,8 +86,7 @@ def test_a_gpu_is_measured_from_graphs_alone_and_with_cold_caches(monkeypatch: p
 
 
 def test_all_groups_have_a_module(cpu_bench: benches.Bench) -> None:
-    for name, group in GROUPS.items():
-        assert isinstance(group, CaseGroup)
+    for name in GROUPS:
         try:
             cases = list(itertools.islice(runs.cases_of(name, cpu_bench), 3))
         except Unavailable:  # a single device has no collectives, for example

@@ -1,7 +1,7 @@
 """The command line ``validate``: ``options.yaml`` declares each command, whose file is imported when it runs."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -38,7 +38,8 @@ class CommandGroup(click.Group):
                 self.add_command(CommandGroup(each, said["help"], said["commands"]))
             else:
                 more = {key: said[key] for key in ("help", "epilog", "context_settings") if key in said}
-                self.add_command(command_of(each, _answered(said["answer"]), declared(said["options"]), **more))
+                answer = _answered(said["answer"], said.get("refuses", ()))
+                self.add_command(command_of(each, answer, declared(said["options"]), **more))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands."""
@@ -51,8 +52,12 @@ class CommandGroup(click.Group):
             raise InputError(f"{where}a command is needed: {', '.join(self.commands)} (--help)")
 
 
-def _answered(by: str) -> Callable[..., Any]:
+def _answered(by: str, refuses: Iterable[Mapping[str, Any]]) -> Callable[..., Any]:
     def answer(**given: Any) -> Any:
+        said = {name for name, value in given.items() if value not in (None, False, ())}
+        for rule in refuses:
+            if said.issuperset(rule.get("given", ())) and said.isdisjoint(rule.get("without", ())):
+                raise InputError(rule["why"])
         return later(f"validate.cli.{by}")(Given(others=tuple(click.get_current_context().args), **given))
 
     return answer

@@ -28,12 +28,8 @@ _CALIBRATED_ON = 50  # rows per device
 def bands_command(given: Given) -> None:
     """Derive the 80 % bands of answers from errors on measured rows."""
     files = given.files
-    if not files:
-        raise InputError("tables are needed, for example: validate bands ops.csv collectives.csv training.csv")
     if STDIN in files:
         raise InputError("-: a file is needed")
-    if given.judge and given.write:
-        raise InputError("--judge leaves places out and writes nothing; one of the two")
     grades, processes = given.grades(), given.processes()
     scoring = Scoring(ScoringOptions())
     tables = [read_measurements(file, scoring.kinds) for file in files]

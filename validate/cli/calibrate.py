@@ -33,8 +33,6 @@ from validate.tables.table import STDIN, read_bytes, read_table, same_file, show
 def _calibrate_folder(given: Given) -> None:
     """Fit constants of the device measured in a folder, written as YAML; also raises MissingDependency."""
     name, device, out = given.measurements, given.device, given.out
-    if name is None:
-        raise InputError("a folder is needed, for example: validate calibrate measured/ --out mine.calibration.yaml")
     folder = read_folder(name)
     asked = ComparisonOptions(given.topology, (device,) if device else (), trust=given.grades(folder))
     with given.opened("out") as output:
@@ -79,13 +77,9 @@ def calibrate_command(given: Given) -> None:
     """Fit the constants of one device to measurements of it."""
     trace, device, out = given.trace, given.device, given.out
     file = given.measurements
-    if trace is not None and (file is not None or given.topology is not None):
-        raise InputError("--trace: takes the place of MEASUREMENTS and --topology; it needs --device PART")
     if trace is None and (given.topology is not None or (file not in (None, STDIN) and isdir(file or ""))):
         _calibrate_folder(given)
         return
-    if file is None and trace is None:
-        raise InputError("a table is needed, for example: validate calibrate --device v100-pcie-32gb ops.csv")
     if not device:
         raise InputError("--device is needed: the GPU part that was measured (simulate parts)")
     part = part_called(device)

@@ -10,15 +10,8 @@ from simulator.console import Progress
 from simulator.errors import InputError, one_line
 from simulator.units import format_duration
 from validate.cli.command import Given, number_in, print_result
+from validate.machine.cluster import cases as asking
 from validate.machine.cluster import network, report
-from validate.machine.cluster.cases import (
-    LEAST_REPEATS,
-    CaseOutcome,
-    ClusterResults,
-    Predictor,
-    make_cases,
-    read_duration,
-)
 from validate.machine.measure.host import removed_on_signals
 
 
@@ -33,10 +26,10 @@ def cluster_command(given: Given) -> None:
         network.check_system()
         print_result("".join(f"removed {name}\n" for name in network.remove_leftovers()) or "nothing was left behind\n")
         return
-    cases = make_cases(given.nodes, given.rate or ["100Mbit/s"], given.sizes, given.strategies, given.delay)
+    cases = asking.make_cases(given.nodes, given.rate or ["100Mbit/s"], given.sizes, given.strategies, given.delay)
     told = "a number from 3 on is needed, such as 15"
     repeats = number_in("--repeat", given.repeat, r"0*([3-9]|[1-9]\d{1,3})", told, 40)
-    budget_s = read_duration("--budget", given.budget)
+    budget_s = asking.read_duration("--budget", given.budget)
     shapes = list(dict.fromkeys(case.shape for case in cases))
     most = max(case.n_nodes for case in cases)
     if topology is not None and len(shapes) > 1:
@@ -47,9 +40,9 @@ def cluster_command(given: Given) -> None:
             report.ClusterFiles(stack, None, topology, shapes, most).write_topologies({}, {})
             print_result(_commands(names, shapes, most))
             return
-        planner = Predictor()
+        planner = asking.Predictor()
         about_s = [planner.predict_s(case) for case in cases]
-        if (least_s := sum(about_s) * (LEAST_REPEATS + 1)) > budget_s:  # with warm-up
+        if (least_s := sum(about_s) * (asking.LEAST_REPEATS + 1)) > budget_s:  # with warm-up
             least = format_duration(least_s)
             told = f"--budget: {given.budget} is not enough, three times of each case take about {least}"
             raise InputError(f"{told}; allow more, or name fewer --nodes, smaller --sizes or a higher --rate")
@@ -60,7 +53,7 @@ def cluster_command(given: Given) -> None:
 
         with removed_on_signals():
             network.check_rights(names, delay=any(shape.delay_s for shape in shapes))
-        facts, measured = report.cluster_environment(), ClusterResults()
+        facts, measured = report.cluster_environment(), asking.ClusterResults()
         if left := network.leftovers():
             said = f"an earlier run has left {len(left)} namespaces behind; validate cluster --clean removes them"
             given.remark([said])
@@ -70,9 +63,9 @@ def cluster_command(given: Given) -> None:
             with removed_on_signals():
                 run_cases(*asked, *ways, repeats=repeats, budget_s=budget_s)
         finally:  # keep what was measured before a failure
-            predictor = Predictor(measured.probes if calibrate else None, measured.costs)
+            predictor = asking.Predictor(measured.probes if calibrate else None, measured.costs)
             done = [case for case in cases if case in measured.times]
-            outcomes = [CaseOutcome(case, measured.times[case], predictor.predict_s(case)) for case in done]
+            outcomes = [asking.CaseOutcome(case, measured.times[case], predictor.predict_s(case)) for case in done]
             facts |= measured.versions
             if outcomes:
                 files.write(outcomes, measured, facts, calibrated=calibrate)

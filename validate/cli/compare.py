@@ -2,7 +2,6 @@
 
 from functools import partial
 
-from simulator.errors import InputError
 from validate.cli.command import TRUSTED, Given
 from validate.compare.comparison import ComparisonOptions, compared
 from validate.compare.folder import read_folder
@@ -12,15 +11,9 @@ from validate.compare.report import comparison_document, comparison_page, compar
 def compare_command(given: Given) -> None:
     """Compare a folder of measurements with predictions."""
     calibrate, calibrated_by = given.calibrate, given.calibrated_by
-    if given.folder is None:
-        raise InputError("a folder is needed, for example: validate compare measured/")
     measured = read_folder(given.folder)
     grades = given.grades(measured)
     second = read_folder(given.second, "--with") if given.second is not None else None
-    if calibrate is not None and calibrated_by is not None:
-        raise InputError("--calibrate fits to a part of this folder, --calibrated-by to another; one of the two")
-    if given.calibration is not None and (calibrate is not None or calibrated_by is not None):
-        raise InputError("--calibration is predicted with; what would be fitted here is judged from the data sheet on")
     short = read_folder(calibrated_by, "--calibrated-by") if calibrated_by is not None else None
     asked = ComparisonOptions(given.topology, given.device, given.calibration, calibrate, grades)
     with given.opened("report") as output:

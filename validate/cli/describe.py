@@ -19,9 +19,6 @@ from validate.machine.describe.processor import Processor, disk_part, read_proce
 def describe_command(given: Given) -> None:
     """Draft a topology of this machine, or of another from dumps."""
     nic, out = given.nic, given.out
-    if not given.dumps and (given.gpu is not None or nic is not None):
-        option = "--gpu" if given.gpu is not None else "--nic"
-        raise InputError(f"{option}: applies to dumps of another machine; name one with --from")
     if nic is not None and not isinstance(load_part(nic), NicPart):
         raise InputError(f"--nic: no adapter is called '{one_line(nic, 40)}'; {nearest(nic, part_names('nic'))}")
     with given.opened("out") as output:

@@ -56,26 +56,24 @@ class _Done:
 def fit_tables(given: Given) -> None:
     """Fit the shared constants to tables of measurements."""
     files, leave_one_out = given.files, given.leave_one_out
-    if not files:
-        raise InputError("a table is needed, for example: validate fit ops.csv")
     if STDIN in files:
         raise InputError("-: a file is needed, as each process that fits reads the tables")
     processes, held_out = given.processes(), given.hold_out
     if given.leave_one_generation_out and leave_one_out is None:
         leave_one_out = "generation"
     of_rows = share_in(given.rows)
-    _check_judging(given, leave_one_out, of_rows)
-    families = list(_BY_NAME.values())
-    if given.only is not None:
-        names = [name.strip() for name in given.only.split(",")]
-        if unknown := [name for name in names if name not in _BY_NAME]:
-            raise InputError(f"--only: no family '{one_line(unknown[0], 60)}'; {nearest(unknown[0], _BY_NAME)}")
-        families = [_BY_NAME[name] for name in dict.fromkeys(names)]
+    if leave_one_out not in (None, *fitting.GROUPINGS):
+        raise InputError(f"--leave-one-out: place, generation or dataset; got '{one_line(leave_one_out, 40)}'")
+    if given.write and of_rows < 1.0:
+        raise InputError("--write: a fit to a share of the rows is to judge, not to use; leave out --rows")
+    names = list(_BY_NAME) if given.only is None else [name.strip() for name in given.only.split(",")]
+    if unknown := [name for name in names if name not in _BY_NAME]:
+        raise InputError(f"--only: no family '{one_line(unknown[0], 60)}'; {nearest(unknown[0], _BY_NAME)}")
     _read.cache_clear()
     _lines.cache_clear()
     _, rows = _read(tuple(files))
     given.remark(incomplete((read_measurements(file, KINDS)[0] for file in files), fits=True))
-    families = [family for family in families if fitting.rows_of(family, rows)]
+    families = [family for name in dict.fromkeys(names) if fitting.rows_of(family := _BY_NAME[name], rows)]
     if not families:
         raise InputError("no row is left to fit to")
     places = {row.place for row in rows}
@@ -107,17 +105,6 @@ def fit_tables(given: Given) -> None:
         if item.task.is_whole:
             written = fitting.write_constants(_BY_NAME[item.task.family], item.fitted)
             given.remark([f"wrote {one_line(path)}" for path in written])
-
-
-def _check_judging(given: Given, leave_one_out: str | None, share: float) -> None:
-    if leave_one_out not in (None, *fitting.GROUPINGS):
-        raise InputError(f"--leave-one-out: place, generation or dataset; got '{one_line(leave_one_out, 40)}'")
-    if given.terms and leave_one_out is None:
-        raise InputError("--terms: what a term is worth shows where it was not fitted; add --leave-one-out generation")
-    if given.write and share < 1.0:
-        raise InputError("--write: a fit to a share of the rows is to judge, not to use; leave out --rows")
-    if given.write and given.hold_out:
-        raise InputError("--write: a fit that holds something out is to judge, not to use")
 
 
 @lru_cache(maxsize=1)

@@ -35,13 +35,9 @@ def run_command(given: Given) -> int:
     source = None
     if topology is not None:
         source = load_topology(topology).name, find_topology(topology)[0].read_text(encoding="utf-8")
-    if parts and written is None:
-        raise InputError("--parts: applies to your own step; name its network with --workload")
     if written is not None:
         asking.check_twin(written)
-    if written is not None and given.only is not None:
-        raise InputError("--only: names groups of cases, and --workload is the one case that is measured")
-    groups = _groups(written, given.only or "", parts=parts, prepare=prepare)
+    groups = _groups(written, given.only or "", parts=parts)
     folder = Path(out)
     kept = folder / TOPOLOGY
     if source is not None and topology is not None and not prepare:
@@ -98,14 +94,12 @@ def _parsed(option: str, parse: Callable[[str], float], text: str) -> float:
         raise InputError(f"{option}: {one_line(error)}") from None
 
 
-def _groups(written: CommandOptions | None, only: str, *, parts: bool, prepare: bool) -> tuple[str, ...]:
+def _groups(written: CommandOptions | None, only: str, *, parts: bool) -> tuple[str, ...]:
     try:
         from validate.machine.measure.case import GROUPS
     except ImportError as error:
         told = f"torch is needed to measure ({one_line(error)}); pip install 'topocast[torch]'"
         raise MissingDependency(told) from None
-    if prepare and written is None:
-        raise InputError("--prepare: writes down a step or an exchange of your own; name it with --workload")
     if written is not None:
         if parts and asking.is_exchange(written):
             raise InputError("--parts: applies to a step, but --workload is an exchange; --batch makes it a step")

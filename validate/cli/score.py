@@ -27,16 +27,12 @@ def score_command(given: Given) -> None:
     axes: list[str] = []
     if given.by is not None:
         axes = words_in("--by", given.by, "names of columns such as machine,collective")
-    if not files:
-        raise InputError("a table is needed, for example: validate score collectives.csv")
     if files.count(STDIN) > 1:
         raise InputError("- (standard input) can be read once; it is named twice")
     told = "a number of rows such as 50 is needed"
     rows = given.calibrate
     count = 0 if rows is None else number_in("--calibrate", rows, r"0*[1-9][0-9]{0,5}", told)
     processes = given.processes()
-    if count and given.calibration:
-        raise InputError("--calibrate fits what --calibration reads; one of the two")
     options = ("topology", "machine", "strategy", "device", "calibration", "baselines")
     scoring = Scoring(ScoringOptions(*(getattr(given, name) for name in options)))
     with ExitStack() as stack:

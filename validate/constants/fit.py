@@ -34,6 +34,11 @@ _LINE_STEP = 0.02  # the same where errors are linearised: above rounding errors
 _AT_BOUND = 1e-3  # distance from a bound, in logarithms, below which a constant counts as at its bound
 
 
+Rows = Sequence[MeasuredRow]
+Values = Mapping[str, float]  # constants by name
+LogErrors = Callable[[Values], Sequence[float]]  # of all rows, log(predicted / measured)
+
+
 @dataclass(frozen=True, slots=True)
 class LeastSquares:
     """Fitted constants, their relative standard deviations, those at a bound, and the ``rows`` that they are fitted to.
@@ -55,7 +60,7 @@ class LeastSquares:
 
 def least_errors(
     priors: Mapping[str, Prior],
-    log_errors: Callable[[Mapping[str, float]], Sequence[float]],
+    log_errors: LogErrors,
     kinds: Sequence[str],
     weights: Sequence[float] | None = None,
     *,
@@ -166,15 +171,14 @@ class Lines:
     slopes: dict[str, tuple[float, ...]]
 
 
-def draw_lines(
-    rows: Sequence[MeasuredRow], at: Mapping[str, float], log_errors: Callable[[Mapping[str, float]], Sequence[float]]
-) -> Lines:
-    """Return *rows* linearised at the constants *at*; *log_errors* returns all errors for constants by name."""
+def draw_lines(rows: Rows, at: Values, log_errors: LogErrors) -> Lines:
+    """Return *rows* linearised at the constants *at*."""
     errors = tuple(log_errors(at))
-    slopes = {}
-    for name, value in at.items():
-        moved = log_errors({**at, name: value * math.exp(_LINE_STEP)})
-        slopes[name] = tuple((new - old) / _LINE_STEP for new, old in zip(moved, errors, strict=True))
+    moved = {name: log_errors({**at, name: value * math.exp(_LINE_STEP)}) for name, value in at.items()}
+    slopes = {
+        name: tuple((new - old) / _LINE_STEP for new, old in zip(each, errors, strict=True))
+        for name, each in moved.items()
+    }
     return Lines(tuple(rows), dict(at), errors, slopes)
 
 
@@ -183,10 +187,8 @@ def fit_along(lines: Lines, free: Mapping[str, Prior], kept: Collection[int], we
     np, numbers = _scipy()[0], sorted(kept)
     table = np.array([lines.errors, *(lines.slopes[name] for name in free)])[:, numbers]
 
-    def log_errors(values: Mapping[str, float]) -> Sequence[float]:
-        moves = [1.0, *(math.log(values[name] / lines.at[name]) for name in free)]
-        found: Sequence[float] = np.array(moves) @ table
-        return found
+    def log_errors(values: Values) -> Any:
+        return np.array([1.0, *(math.log(values[name] / lines.at[name]) for name in free)]) @ table
 
     return least_errors(free, log_errors, [lines.rows[i].op for i in numbers], weights)
 
@@ -198,7 +200,7 @@ UNNAMED = "no dataset named"
 _PROBED = 1.2  # factor on constants, alternately up and down, to find the rows that depend on them
 
 
-def rows_of(family: Family, rows: Sequence[MeasuredRow]) -> list[MeasuredRow]:
+def rows_of(family: Family, rows: Rows) -> list[MeasuredRow]:
     """Return the *rows* that judge the family: predicted by it, of a grade with weight, and not of a CPU."""
     mine = (row for row in rows if row.kind == family.kind and (not family.ops or row.op in family.ops))
     mine = (row for row in mine if _grade(family, row) > 0 and not isinstance(row.part, CpuPart))
@@ -229,7 +231,7 @@ def group_of(row: MeasuredRow, what: str) -> str:
 
 def fit_family(
     family: Family,
-    rows: Sequence[MeasuredRow],
+    rows: Rows,
     session: Session,
     without: Collection[Group] = (),
     *,
@@ -263,12 +265,7 @@ def _is_in(groups: Collection[Group], row: MeasuredRow) -> bool:
 
 
 def linearised_rows(
-    family: Family,
-    rows: Sequence[MeasuredRow],
-    session: Session,
-    *,
-    share: float = 1.0,
-    at: Mapping[str, float] | None = None,
+    family: Family, rows: Rows, session: Session, *, share: float = 1.0, at: Values | None = None
 ) -> Lines:
     """Return a *share* of the rows of a *family* of one stage, linearised at the constants in use, or at *at*."""
     (stage,) = family.stages
@@ -288,59 +285,53 @@ def fit_to_lines(family: Family, lines: Lines, without: Collection[Group] = ()) 
     return replace(found, values=values, rows=seen)
 
 
-def fit_errors(rows: Sequence[MeasuredRow], session: Session, constants: Constants) -> list[float | None]:
+def fit_errors(rows: Rows, session: Session, constants: Constants) -> list[float | None]:
     """Return the relative error of each row predicted with *constants*, None for rows that cannot be predicted."""
-    times = _times(rows, session.calibrated(session.calibrations, constants))
-    return [None if time_s is None else time_s / row.time_s - 1.0 for row, time_s in zip(rows, times, strict=True)]
+    trial = session.calibrated(session.calibrations, constants)
+    times = zip(rows, (_time_s(row, trial) for row in rows), strict=True)
+    return [None if time_s is None else time_s / row.time_s - 1.0 for row, time_s in times]
 
 
-def _times(rows: Sequence[MeasuredRow], session: Session) -> list[float | None]:
-    found: list[float | None] = [None] * len(rows)
-    for i, row in enumerate(rows):
-        with suppress(NotScored):
-            found[i] = row.asks.time_s(session)
-    return found
+def _time_s(row: MeasuredRow, session: Session) -> float | None:
+    with suppress(NotScored):
+        return row.asks.time_s(session)
+    return None
 
 
 def _grade(family: Family, row: MeasuredRow) -> float:
     return family.grades.get(row.grade, 0.0) if row.grade else 1.0
 
 
-def _chosen(
-    stage: FitStage, rows: Sequence[MeasuredRow], session: Session, known: Mapping[str, float], share: float
-) -> list[MeasuredRow]:
+def _chosen(stage: FitStage, rows: Rows, session: Session, known: Values, share: float) -> list[MeasuredRow]:
     """Return the rows to fit to: those that depend on a free constant, at most ``stage.most * share`` of each group."""
-    asked = [row for row in rows if stage.counts(row)]
     plain = {name: prior.value for name, prior in stage.free.items()}
     moved = {name: value * (_PROBED if i % 2 else 1.0 / _PROBED) for i, (name, value) in enumerate(plain.items())}
-    before, after = (
-        _times(asked, session.calibrated({}, Constants({**known, **_tied(stage, values)}))) for values in (plain, moved)
-    )
-    times = zip(asked, before, after, strict=True)
-    moved_rows = [row for row, old_s, new_s in times if old_s and new_s and old_s != new_s]
+    trials = [_trial(stage, session, known, values) for values in (plain, moved)]
+    moved_rows = []
+    for row in filter(stage.counts, rows):
+        old_s, new_s = (_time_s(row, trial) for trial in trials)
+        moved_rows += [row] if old_s and new_s and old_s != new_s else []
     groups = lists_by_key((tuple(row.cells.get(column, "") for column in stage.alike), row) for row in moved_rows)
     most = max(1, round(share * stage.most))
     return [of[int(i * max(1.0, len(of) / most))] for of in groups.values() for i in range(min(most, len(of)))]
 
 
-def _weights(family: Family, rows: Sequence[MeasuredRow]) -> list[float]:
+def _weights(family: Family, rows: Rows) -> list[float]:
     count = Counter(row.place for row in rows)
     most = max(count.values(), default=0)
     return [row.weight * _grade(family, row) * math.sqrt(most / count[row.place]) for row in rows]
 
 
-def _log_errors(
-    stage: FitStage,
-    rows: Sequence[MeasuredRow],
-    session: Session,
-    known: Mapping[str, float],
-    free: Mapping[str, float],
-) -> list[float]:
-    trial = session.calibrated({}, Constants({**known, **_tied(stage, free)}))
+def _trial(stage: FitStage, session: Session, known: Values, free: Values) -> Session:
+    return session.calibrated({}, Constants({**known, **_tied(stage, free)}))
+
+
+def _log_errors(stage: FitStage, rows: Rows, session: Session, known: Values, free: Values) -> list[float]:
+    trial = _trial(stage, session, known, free)
     return [math.log(row.asks.time_s(trial) / row.time_s) for row in rows]
 
 
-def _tied(stage: FitStage, values: Mapping[str, float]) -> dict[str, float]:
+def _tied(stage: FitStage, values: Values) -> dict[str, float]:
     return {**values, **{name: values[source] for name, source in stage.tied.items()}}
 
 

@@ -4,19 +4,16 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from itertools import product
 
+from simulator.package_data import own_patterns
 from simulator.records import dataclass, field
 from validate.machine.describe.driver import Adapter
 
+_FIND = own_patterns("validate.machine.describe", "patterns.yaml", "placement")
 MOST_DEVICES = 512  # GPUs and adapters of one machine
 
-_ANSI = re.compile(r"\x1b\[[0-9;]*m")
-_GPU = re.compile(r"GPU(\d{1,4})", re.ASCII)
-_NVLINK = re.compile(r"NV(\d{1,3})", re.ASCII)
 _WORDS = frozenset(("X", "SYS", "SOC", "NODE", "PHB", "PXB", "PIX"))
 _LEVELS = {"pix": ("PIX",), "pxb": ("PXB",), "phb": ("PHB", "NODE"), "sys": ("SYS", "SOC")}
 _STATES = frozenset(("X", "OK", "CNS", "GNS", "TNS", "NS", "DR", "U"))
-_LEGEND = re.compile(r"^[ \t]*(NIC\d{1,4}): (\S{1,60})[ \t\r]*$", re.MULTILINE | re.ASCII)
-_RANGE = re.compile(r"\d{1,5}(?:-\d{1,5})?(?:,\d{1,5}(?:-\d{1,5})?)*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +33,7 @@ class Matrix:
 
     def nvlinks(self, a: int, b: int) -> int:
         """Return the number of NVLinks between two GPUs."""
-        found = _NVLINK.fullmatch(self.between.get((f"GPU{a}", f"GPU{b}"), ""))
+        found = _FIND["nvlink"].fullmatch(self.between.get((f"GPU{a}", f"GPU{b}"), ""))
         return int(found[1]) if found else 0
 
 
@@ -44,12 +41,12 @@ def parse_topo(text: str) -> Matrix:
     """Return the matrix in *text*; raises ValueError, with the fault, where *text* holds no valid matrix."""
     columns: list[str] = []
     rows: dict[str, list[str]] = {}
-    for line in _ANSI.sub("", text).splitlines():
+    for line in _FIND["ansi"].sub("", text).splitlines():
         words = line.split()
         if not words:
             continue
         if not columns:
-            if _GPU.fullmatch(words[0]) and (len(words) == 1 or words[1] not in _WORDS):
+            if _FIND["gpu"].fullmatch(words[0]) and (len(words) == 1 or words[1] not in _WORDS):
                 columns = words[: (words.index("CPU") if "CPU" in words else len(words))]
                 if len(columns) > MOST_DEVICES:
                     raise ValueError(f"it names {len(columns):,} GPUs and adapters; one machine is needed")
@@ -57,7 +54,7 @@ def parse_topo(text: str) -> Matrix:
             rows[words[0]] = words[1:]
     if not columns:
         raise ValueError("no line names the GPUs (GPU0 GPU1 ...)")
-    gpus = [name for name in columns if _GPU.fullmatch(name)]
+    gpus = [name for name in columns if _FIND["gpu"].fullmatch(name)]
     if gpus != [f"GPU{i}" for i in range(len(gpus))]:
         raise ValueError("the GPUs are not numbered from 0")
     between = _between(columns, rows)
@@ -65,7 +62,7 @@ def parse_topo(text: str) -> Matrix:
     ranges: set[str] = set()
     for name, cells in rows.items():
         said = cells[len(columns) :]
-        if name in gpus and said and _RANGE.fullmatch(said[0]):
+        if name in gpus and said and _FIND["range"].fullmatch(said[0]):
             affinity[gpus.index(name)] = int(re.split("[-,]", said[0])[0])
             ranges.update(said[0].split(","))
     for name in gpus:
@@ -78,7 +75,7 @@ def parse_topo(text: str) -> Matrix:
     both = {**{(b, a): cell for (a, b), cell in between.items()}, **between}
     ends = (each.partition("-") for each in ranges if each)
     threads = sum(int(last or first) - int(first) + 1 for first, _, last in ends)
-    return Matrix(len(gpus), nics, both, affinity, threads, dict(_LEGEND.findall(text)))
+    return Matrix(len(gpus), nics, both, affinity, threads, dict(_FIND["legend"].findall(text)))
 
 
 def _between(columns: Sequence[str], rows: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], str]:
@@ -88,7 +85,7 @@ def _between(columns: Sequence[str], rows: Mapping[str, Sequence[str]]) -> dict[
         if len(cells) < len(columns):
             raise ValueError(f"the row of {name} has {len(cells)} cells for {len(columns)} columns")
         for other, cell in zip(columns, cells, strict=False):
-            if cell not in _WORDS and not _NVLINK.fullmatch(cell):
+            if cell not in _WORDS and not _FIND["nvlink"].fullmatch(cell):
                 raise ValueError(f"'{cell[:20]}' between {name} and {other} is no word of nvidia-smi's")
             found[name, other] = cell
     return found
@@ -96,8 +93,8 @@ def _between(columns: Sequence[str], rows: Mapping[str, Sequence[str]]) -> dict[
 
 def parse_peers(text: str) -> dict[tuple[int, int], str]:
     """Return each pair's state in ``nvidia-smi topo -p2p r``, OK or why not; raises ValueError without a table."""
-    rows = [line.split() for line in _ANSI.sub("", text).splitlines()]
-    states = {row[0]: row[1:] for row in rows if len(row) > 1 and _GPU.fullmatch(row[0]) and row[1] in _STATES}
+    rows = [line.split() for line in _FIND["ansi"].sub("", text).splitlines()]
+    states = {row[0]: row[1:] for row in rows if len(row) > 1 and _FIND["gpu"].fullmatch(row[0]) and row[1] in _STATES}
     names = [f"GPU{i}" for i in range(len(states))]
     if not names or list(states) != names:
         raise ValueError("the GPUs of peer-to-peer states are not numbered from 0")

@@ -127,7 +127,7 @@ def _run(
     queues = []
     for name in settings.groups or usual_groups(settings.out):
         try:
-            queues.append(_Queue(name, GROUPS[name].share, cases_of(name, bench)))
+            queues.append(_Queue(name, GROUPS[name]["share"], cases_of(name, bench)))
         except Unavailable as reason:
             this.leave(name, "", str(reason))
             if len(settings.groups) > 1:  # of one alone it is the error

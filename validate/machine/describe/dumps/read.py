@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from simulator.errors import Fault, InputError, one_line
+from simulator.package_data import own_patterns
 from simulator.records import dataclass, field
 from simulator.topology.load import foreign_kind
 from simulator.user_files import read_user_file
@@ -16,17 +17,14 @@ from validate.machine.describe.dumps.tree import BusTree
 from validate.machine.describe.dumps.xml_dumps import hwloc_tree, nccl_tree, parse_xml
 from validate.machine.describe.placement import MOST_DEVICES, Matrix, parse_peers, parse_topo
 
-_TYPES = re.compile(r"Link Type between two GPUs|LINK TYPE TABLE")
-_HOPS = re.compile(r"Hops between two GPUs|HOPS TABLE")
-_NUMA = re.compile(r"GPU ?\[?(\d{1,4})\]?\s*: \(Topology\) Numa Node: (\d{1,3})", re.ASCII)
-_NAMED = re.compile(r"GPU\d{1,4}|[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.IGNORECASE | re.ASCII)
+_FIND = own_patterns("validate.machine.describe", "patterns.yaml", "read")
 _SAME_SOCKET_HOPS = 2
 
 
 def amd_matrix(text: str) -> Matrix:
     """Return the GPUs of ``rocm-smi --showtopo`` or ``amd-smi topology``, an xGMI link each; raises ValueError."""
-    types, hops = _table(text, _TYPES), _table(text, _HOPS)
-    numa, n = {int(gpu): int(node) for gpu, node in _NUMA.findall(text)}, len(types)
+    types, hops = _table(text, _FIND["types"]), _table(text, _FIND["hops"])
+    numa, n = {int(gpu): int(node) for gpu, node in _FIND["numa"].findall(text)}, len(types)
     if not n or any(len(row) != n for row in types):
         raise ValueError("no whole table of link types; 'rocm-smi --showtopo' and 'amd-smi topology' print it")
     if n > MOST_DEVICES:
@@ -51,40 +49,31 @@ def _table(text: str, title: re.Pattern[str]) -> list[list[str]]:
     rows: list[list[str]] = []
     for line in text[found.end() :].splitlines()[1:] if found else ():
         words = line.split()
-        if words and _NAMED.fullmatch(words[0]):
-            rows += [] if len(words) > 1 and _NAMED.fullmatch(words[1]) else [words[1:]]  # none of the header
+        if words and _FIND["named"].fullmatch(words[0]):
+            rows += [] if len(words) > 1 and _FIND["named"].fullmatch(words[1]) else [words[1:]]  # none of the header
         elif rows:
             break
     return rows
 
 
-_ADAPTER = re.compile(r"^CA '([^'\n]{1,60})'", re.MULTILINE)
-_RATE = re.compile(r"^[ \t]*Rate: (\d{1,5})\b", re.MULTILINE | re.ASCII)
-_LAYER = re.compile(r"^[ \t]*Link layer: (InfiniBand|Ethernet)", re.MULTILINE)
-
-
 def ibstat_adapters(text: str) -> dict[str, Adapter]:
     """Return ``ibstat``'s adapters by name, at the rate of their active ports; raises ValueError for none."""
-    starts = [*_ADAPTER.finditer(text)]
+    starts = [*_FIND["adapter"].finditer(text)]
     if not starts:
         raise ValueError("no adapter (CA 'mlx5_0') in it")
     found = {}
     for start, end in zip(starts, [*(each.start() for each in starts[1:]), len(text)], strict=True):
         ports = re.split(r"^[ \t]*Port \d+:", text[start.end() : end], flags=re.MULTILINE)[1:]
         active = [port for port in ports if "State: Active" in port]
-        rates = [int(rate[1]) for port in active if (rate := _RATE.search(port))]
-        layer = next((each[1].lower() for port in ports if (each := _LAYER.search(port))), "infiniband")
+        rates = [int(rate[1]) for port in active if (rate := _FIND["rate"].search(port))]
+        layer = next((each[1].lower() for port in ports if (each := _FIND["layer"].search(port))), "infiniband")
         found[start[1]] = Adapter(start[1], layer, sum(rates) * 1e9 / 8)
     return found
 
 
-_GPU = re.compile(r"^GPU [0-9A-F]{8}:[0-9A-F]{2}:[0-9A-F]{2}\.[0-7]", re.MULTILINE | re.IGNORECASE | re.ASCII)
-_LINE = re.compile(r"^(\s+)([A-Z][^:\n]{1,60}?)\s*(?:: (.*))?$", re.ASCII)
-
-
 def queried_cards(text: str) -> tuple[Card, ...]:
     """Return the GPUs of ``nvidia-smi -q``: lanes as negotiated, power and clock as set; raises ValueError for none."""
-    starts = [each.start() for each in _GPU.finditer(text)]
+    starts = [each.start() for each in _FIND["gpu"].finditer(text)]
     if not starts:
         raise ValueError("no GPU in it")
     return tuple(_card(dict(_paths(text[a:b]))) for a, b in zip(starts, [*starts[1:], len(text)], strict=True))
@@ -94,7 +83,7 @@ def _paths(text: str) -> Iterator[tuple[str, str]]:
     """Yield (titles from the outermost one, joined by slashes; value) of the indented lines of *text*."""
     above: list[tuple[int, str]] = []
     for line in text.splitlines():
-        found = _LINE.match(line)
+        found = _FIND["line"].match(line)
         if found is None:
             continue
         above = [*(each for each in above if each[0] < len(found[1])), (len(found[1]), found[2])]
@@ -197,13 +186,12 @@ def _of_classes(text: str) -> Matrix:
 
 def _listed(text: str) -> tuple[str, ...]:
     """Return the names of the GPUs that ``nvidia-smi -L`` lists; raises ValueError if these are not numbered from 0."""
-    listed = sorted({int(number): name for number, name in _LISTED.findall(text)}.items())
+    listed = sorted({int(number): name for number, name in _FIND["listed"].findall(text)}.items())
     if [number for number, _ in listed] != list(range(len(listed))):
         raise ValueError("the GPUs are not numbered from 0")
     return tuple(name for _, name in listed)
 
 
-_LISTED = re.compile(r"^GPU (\d{1,4}): (.{1,200}?) \(UUID:", re.MULTILINE | re.ASCII)
 _CLASSES = "a square of numbers with 0 on its diagonal: MXNet's classes, 2 for one NVLink and 3 for two"
 _Reader = tuple[str, str, Callable[[str], Any]]
 _READERS: Mapping[str, _Reader] = {  # what makes it, and the field of a dump that it fills

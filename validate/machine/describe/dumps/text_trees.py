@@ -4,24 +4,16 @@ With ``NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=GRAPH``, NCCL prints its tree of the ma
 (``ncclTopoPrint`` in ``src/graph/topo.cc``).  Without, ``INIT`` lines name the GPU of each rank.
 """
 
-import re
 from collections.abc import Iterator
 
+from simulator.package_data import own_patterns
 from validate.machine.describe.driver import Adapter
 from validate.machine.describe.dumps import tree as pcie
 from validate.machine.describe.dumps.tree import DEEPEST, TOO_DEEP, Bus, BusKind, BusTree, Numa
 from validate.machine.describe.placement import MOST_DEVICES
 
-_ROOT = re.compile(r"^\s*[-+\\|]*[-+\\]-?\[(?P<bus>[0-9a-f]{4,8}:[0-9a-f]{2})\]", re.IGNORECASE | re.ASCII)
-# A device such as 1c.0 and, for a bridge, the buses below it.  Columns show what is attached where.
-_SLOT = re.compile(
-    r"(?P<slot>[0-9a-f]{2}\.[0-7])(?P<rest>-\[(?P<below>[0-9a-f]{2}(?:-[0-9a-f]{2})?)\])?", re.IGNORECASE | re.ASCII
-)
-_CONNECTX = re.compile(r"ConnectX-(\d)", re.IGNORECASE)
+_FIND = own_patterns("validate.machine.describe", "patterns.yaml", "text_trees")
 _CONNECTX_BPS = {"4": 12.5e9, "5": 12.5e9, "6": 25e9, "7": 50e9}
-_BOARD = re.compile(r"NVIDIA Corporation \w+ \[([^\[\]]{2,60})\]")
-_NO_GPU = re.compile(r"NVSwitch|audio|USB|UCSI|bridge|BlueField|ConnectX", re.IGNORECASE)
-_UNNAMED = re.compile(r"NVIDIA Corporation Device [0-9a-f]{4}", re.IGNORECASE)
 _LONGEST_LINE = 2_000
 
 
@@ -32,14 +24,14 @@ def lspci_tree(text: str) -> BusTree:
     leaves = 0
     for raw in text.splitlines():
         line = raw[:_LONGEST_LINE].rstrip()
-        start = _ROOT.match(line)
+        start = _FIND["root"].match(line)
         if start is not None:
             branches.open, bus_of = [], {start.end(): start["bus"]}
         elif not bus_of:
             continue
         position = start.end() if start is not None else 0
         while True:
-            found = _SLOT.search(line, position)
+            found = _FIND["slot"].search(line, position)
             if found is None or line[position : found.start()].strip("-+\\| "):  # words, and no more drawing
                 break
             column, position = found.span()
@@ -59,7 +51,7 @@ def lspci_tree(text: str) -> BusTree:
                     raise ValueError(f"more than {MOST_DEVICES} GPUs and adapters; one machine is needed")
             break
     tree = BusTree(branches.numas or [Numa(0)], None, sockets_said=False)
-    unnamed = len(_UNNAMED.findall(text))
+    unnamed = len(_FIND["unnamed"].findall(text))
     if unnamed:
         tree.remarks.append(f"{unnamed} devices of NVIDIA that lspci has no name for are left out (update-pciids)")
     return tree
@@ -98,34 +90,27 @@ def device_of(name: str, words: str) -> Bus | None:
     """Return the GPU or adapter that *words* describe; None for any other device."""
     if "NVIDIA" in words or "AMD" in words:
         model = pcie.model_in(words)
-        board = _BOARD.search(words)
-        if not model and "NVIDIA" in words and board is not None and not _NO_GPU.search(words):
+        board = _FIND["board"].search(words)
+        if not model and "NVIDIA" in words and board is not None and not _FIND["no_gpu"].search(words):
             model = board[1]
         if model:
             return Bus("gpu", name, model=model)
-    if connectx := _CONNECTX.search(words):
+    if connectx := _FIND["connectx"].search(words):
         return Bus("nic", name, adapter=pcie.adapter_of(name, rate_Bps=_CONNECTX_BPS.get(connectx[1], 0.0)))
     is_efa = "elastic fabric adapter" in words.lower()
     return Bus("nic", name, adapter=pcie.adapter_of(name, "", "1d0f", "efa1")) if is_efa else None
 
 
-_START = re.compile(r"^((?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) (.{1,400})", re.MULTILINE | re.IGNORECASE)
-_BELOW = re.compile(r"Bus: primary=([0-9a-f]{2}), secondary=([0-9a-f]{2})", re.IGNORECASE | re.ASCII)
-_CAN = re.compile(r"LnkCap:.{0,80}?Speed ([0-9.]{1,5} ?GT/s)[^\n,]{0,20}, Width x(\d{1,2})", re.ASCII)
-_IS = re.compile(r"LnkSta:.{0,80}?Width x([1-9]\d?)", re.ASCII)
-_NODE = re.compile(r"NUMA node: (\d{1,3})", re.ASCII)
-
-
 def lspci_verbose_tree(text: str) -> BusTree:
     """Return the tree of ``lspci -vv``: a port's own generation, as idle GPUs lower theirs, and negotiated width."""
-    starts = [*_START.finditer(text)]
+    starts = [*_FIND["start"].finditer(text)]
     holders: dict[str, Bus] = {}
     found: list[tuple[str, Bus, int | None]] = []
     for start, end in zip(starts, [*(each.start() for each in starts[1:]), len(text)], strict=True):
         name, block = start[1].lower(), text[start.start() : end]
         domain = name[: name.index(":") + 1] if name.count(":") > 1 else ""
-        can, now, node = _CAN.search(block), _IS.search(block), _NODE.search(block)
-        below = _BELOW.search(block)
+        can, now, node = _FIND["can"].search(block), _FIND["is"].search(block), _FIND["node"].search(block)
+        below = _FIND["below"].search(block)
         bus = Bus("bridge", name) if below is not None else device_of(name, start[2])
         if bus is None:
             continue
@@ -148,26 +133,19 @@ def lspci_verbose_tree(text: str) -> BusTree:
     return BusTree(list(numas.values()), None, sockets_said=len(nodes) > 1)
 
 
-_OBJECT = re.compile(r"^(\s*)(Package|Socket|HostBridge|PCIBridge|PCI|Net|OpenFabrics|CoProc|GPU)\b(.{0,200})$")
-_DEVICE = re.compile(
-    r"([0-9a-f]{2,4}:(?:[0-9a-f]{2}:)?[0-9a-f]{2}\.[0-7])?.*?\((3D|VGA|Display|InfiniBand|Ethernet)", re.ASCII
-)
-_QUOTED = re.compile(r'"([^"]{1,60})"')
-
-
 def lstopo_tree(text: str) -> BusTree:
     """Return the tree in the text of ``lstopo-no-graphics``, without rates; raises ValueError for too deep ones."""
     branches = _Branches()
     maybe: dict[str, bool] = {}
-    for found in filter(None, map(_OBJECT.match, text.splitlines())):
+    for found in filter(None, map(_FIND["object"].match, text.splitlines())):
         column, kind, rest = len(found[1]), found[2], found[3]
         if kind in ("Package", "Socket"):
             branches.node(Numa(len(branches.numas), socket=len(branches.numas)))
             continue
-        holder, device = branches.at(column), _DEVICE.search(rest)
+        holder, device = branches.at(column), _FIND["device"].search(rest)
         branches.below()  # a node of its own where there is no package
         if kind in ("Net", "OpenFabrics", "CoProc", "GPU"):
-            title = _QUOTED.search(rest)
+            title = _FIND["quoted"].search(rest)
             if holder is not None and holder.kind == "nic" and kind == "OpenFabrics" and title:
                 holder.adapter = Adapter(title[1], holder.adapter.network)
             if holder is not None and holder.kind == "gpu" and kind in ("CoProc", "GPU"):
@@ -190,16 +168,6 @@ def _keeps(bus: Bus, known: dict[str, bool]) -> bool:
     return bus.kind != "gpu" or known.get(bus.name, False)
 
 
-_INFO = re.compile(r"^(?P<who>.*?\[\d+\]) NCCL (?:INFO|WARN) ?(?P<said>.*)$", re.ASCII)
-_CPU = re.compile(r"CPU/(?:\d+-)?(?P<id>\d+)(?: \((?P<arch>\d+)/(?P<vendor>\d+)/(?P<model>-?\d+)\))?", re.ASCII)
-_LINE = re.compile(
-    r"(?P<indent>\s*)\+ (?P<link>[A-Z0-9]+)\[(?P<rate>[0-9.]+)\] - (?P<kind>[A-Z]+)/(?:\d+-)?(?P<id>[0-9a-fA-F-]+)"
-    r"(?: \((?P<more>[^)]*)\))?",
-    re.ASCII,
-)
-_INIT = re.compile(
-    r"\brank (?P<rank>\d+) nranks (?P<n>\d+) cudaDev (?P<dev>\d+).{0,400}?busId (?P<bus>[0-9a-fA-F]+)", re.ASCII
-)
 _LANE_GBPS = {3: 0.75, 4: 1.5, 5: 3.0, 6: 6.0}  # bandwidth that NCCL assumes for a lane
 _KINDS: dict[str, BusKind] = {"GPU": "gpu", "NIC": "nic"}
 _VENDORS = {1: "intel", 2: "amd"}  # NCCL_TOPO_CPU_VENDOR_*
@@ -212,7 +180,7 @@ def log_tree(text: str) -> BusTree:
     if drawn:
         return _from_drawing(drawn)
     seen: dict[str, int] = {}
-    for found in filter(None, map(_INIT.search, text.splitlines())):
+    for found in filter(None, map(_FIND["init"].search, text.splitlines())):
         seen.setdefault(found["bus"].lower(), int(found["dev"]))
     if not seen:
         raise ValueError("no machine in it: NCCL draws one with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH")
@@ -225,7 +193,7 @@ def log_tree(text: str) -> BusTree:
 def _drawn(text: str) -> Iterator[str]:
     """Yield the lines of the first machine printed, without their prefixes; other processes' lines are skipped."""
     who = None
-    for found in filter(None, map(_INFO.match, text.splitlines())):
+    for found in filter(None, map(_FIND["info"].match, text.splitlines())):
         said = found["said"]
         if who is None and said.startswith("=== System"):
             who = found["who"]
@@ -241,7 +209,7 @@ def _from_drawing(lines: list[str]) -> BusTree:
     switch_GBps: dict[str, float] = {}
     rate_GBps: dict[str, float] = {}
     for said in lines:
-        head, found = _CPU.match(said), _LINE.match(said)
+        head, found = _FIND["cpu"].match(said), _FIND["line"].match(said)
         if head is not None:
             branches.node(Numa(int(head["id"]), _VENDORS.get(int(head["vendor"] or 0), "")))
             continue

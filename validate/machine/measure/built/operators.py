@@ -1,7 +1,8 @@
 """Make each operator of a description in torch: its module, its parameters, and the views it needs."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812  torch's own short name
 
 from validate.machine.measure.built.description import DescribedLayer
-from validate.machine.measure.built.shapes import LayerMaker, Shape, TorchLayer, WithParameters, as_heads
+from validate.machine.measure.built.shapes import LayerMaker, Shape, TorchLayer, WithParameters, as_heads, itself
 
 
 def needed(layer: DescribedLayer, position: int, whole: int) -> int:
@@ -87,9 +88,11 @@ class OperatorMaker(LayerMaker):
         made: TorchLayer = make()
         return made
 
-    def _of_module(self, module: Any, want: Shape, result: Shape) -> TorchLayer:
-        view = self.seen(want)
-        return TorchLayer(lambda x: module(view(x)), result, module)
+    def _seen_as(self, function: Callable[[Any], Any], want: Shape, result: Shape | None = None) -> TorchLayer:
+        """Return *function* of the first input as *want*, with the shape *result*; else that of the input again."""
+        view, back = self.seen(want), itself if result is not None else self.seen(self.have, want)
+        module = function if isinstance(function, nn.Module) else None
+        return TorchLayer(lambda x: back(function(view(x))), self.have if result is None else result, module)
 
     def _make_linear(self) -> TorchLayer:
         inputs, outputs = self.size("inputs"), self.size("outputs")
@@ -106,7 +109,7 @@ class OperatorMaker(LayerMaker):
                 return F.linear(x, chosen, *weights[len(own) :])
 
             module = WithParameters(scores, **own, **({"bias": (outputs,)} if biased else {}))
-        return self._of_module(module, want, (*want[:-1], outputs))
+        return self._seen_as(module, want, (*want[:-1], outputs))
 
     def _make_grouped_linear(self) -> TorchLayer:
         """Return the product of rows with experts by torch's grouped kernel (2.10); raises Unavailable for others."""
@@ -163,13 +166,13 @@ class OperatorMaker(LayerMaker):
             module = nn.Conv2d(images[1], result[1], kernel, stride, pad, dilation, *last)
         if prod(images) > prod(self.have):
             raise self.lacks("reads images more than once, as convolutions of three dimensions are written")
-        return self._of_module(module, images, result)
+        return self._seen_as(module, images, result)
 
     def _make_batch_norm(self) -> TorchLayer:
         want = tuple(self.size(name) for name in ("batch", "channels", "height", "width"))
         own = self.parameters[0].elements if self.parameters else want[1]
         if own >= want[1]:
-            return self._of_module(nn.BatchNorm2d(want[1], affine=bool(self.parameters)), want, want)
+            return self._seen_as(nn.BatchNorm2d(want[1], affine=bool(self.parameters)), want, want)
         by_image = (want[0] * want[1] // own, own, *want[2:])  # each image by itself (instance norm)
         if prod(self.have) != prod(want) or len(self.parameters) != 2:
             raise self.lacks("no norm of each image with such parameters")
@@ -183,18 +186,16 @@ class OperatorMaker(LayerMaker):
     def _make_layer_norm(self) -> TorchLayer:
         cols = self.size("cols")
         want, affine = _of_rows(self.have, self.size("rows"), cols), bool(self.parameters)
-        view = self.seen(want)
         if self.sizes.get("kind") == "rms_norm":
             module: Any = nn.RMSNorm(cols, eps=1e-6, elementwise_affine=affine)
         else:
             module = nn.LayerNorm(cols, elementwise_affine=affine, bias=len(self.parameters) > 1)
-        back = self.seen(self.have, want)  # group norm treats groups as rows; the result has the shape of images again
-        return TorchLayer(lambda x: back(module(view(x))), self.have, module)
+        return self._seen_as(module, want)  # group norm treats groups of images as rows
 
     def _make_embedding(self) -> TorchLayer:
         rows, cols = self.size("rows"), self.size("cols")
         want = self.have if prod(self.have) == rows else (rows,)
-        return self._of_module(nn.Embedding(self.size("vocabulary"), cols), want, (*want, cols))
+        return self._seen_as(nn.Embedding(self.size("vocabulary"), cols), want, (*want, cols))
 
     def _make_recurrent(self) -> TorchLayer:
         if len(self.layer.inputs) > 1:
@@ -234,34 +235,29 @@ class OperatorMaker(LayerMaker):
             told = "a softmax that masks and scales is Megatron-LM's kernel and not torch's"
             raise self.lacks(f"{told}; --set attention=eager or fused is")
         want = _of_rows(self.have, self.size("rows"), self.size("cols"))
-        view, back = self.seen(want), self.seen(self.have, want)
-        return TorchLayer(lambda x: back(torch.softmax(view(x), -1)), self.have)
+        return self._seen_as(partial(torch.softmax, dim=-1), want)
 
     def _make_reduction(self) -> TorchLayer:
         want = (self.size("rows"), self.size("cols"))
         if not self.parameters:
-            view = self.seen(want)
-            return TorchLayer(lambda x: view(x).sum(-1), want[:1])
+            return self._seen_as(partial(torch.sum, dim=-1), want, want[:1])
 
         def product(x: Any, weight: Any, *scale: Any) -> Any:
             return torch.matmul(x, weight * scale[0] if scale else weight)
 
         sizes: dict[str, Any] = {"weight": want[1:]} | ({"scale": (1,)} if len(self.parameters) > 1 else {})
-        return self._of_module(WithParameters(product, **sizes), want, want[:1])
+        return self._seen_as(WithParameters(product, **sizes), want, want[:1])
 
     def _make_pool(self) -> TorchLayer:
         s = self.size
         kernel, large = (s("kernel_h"), s("kernel_w")), (s("h_in"), s("w_in"))
         small, images = (s("h_out"), s("w_out")), (s("batch"), s("channels"), *large)
-        view, result = self.seen(images), (*images[:2], *small)
-        is_max = self.sizes["kind"] == "max"
+        result, is_max = (*images[:2], *small), self.sizes["kind"] == "max"
         if not is_max and kernel == tuple(-(-a // b) for a, b in zip(large, small, strict=True)):
-            return TorchLayer(lambda x: F.adaptive_avg_pool2d(view(x), small), result)
-        pool = F.max_pool2d if is_max else F.avg_pool2d
-        found = next(_steps(large, small, kernel), None)
-        if found is not None:
-            stride, pad, ceil = found
-            return TorchLayer(lambda x: pool(view(x), kernel, stride, pad, ceil_mode=ceil), result)
+            return self._seen_as(partial(F.adaptive_avg_pool2d, output_size=small), images, result)
+        for stride, padding, ceil in _steps(large, small, kernel):
+            how: dict[str, Any] = {"kernel_size": kernel, "stride": stride, "padding": padding, "ceil_mode": ceil}
+            return self._seen_as(partial(F.max_pool2d if is_max else F.avg_pool2d, **how), images, result)
         raise self.lacks(f"no stride takes windows of {kernel} from {large} to {small}")
 
     def _make_cross_entropy(self) -> TorchLayer:

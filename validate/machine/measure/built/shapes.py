@@ -20,6 +20,7 @@ from validate.machine.measure.case import Unavailable
 
 Shape = tuple[int, ...]
 View = Callable[[Any], Any]
+Layers = Sequence[DescribedLayer | None]
 
 
 def reshaped_part(have: Shape, need: int, offset: int, width: int = 0, sides: Shape = ()) -> tuple[View, Shape, int]:
@@ -165,19 +166,11 @@ class LayerMaker:
     """
 
     def __init__(
-        self,
-        layer: DescribedLayer,
-        shapes: Sequence[Shape],
-        before: Sequence[DescribedLayer | None] = (),
-        after: Sequence[DescribedLayer] = (),
+        self, layer: DescribedLayer, shapes: Sequence[Shape], before: Layers = (), after: Sequence[DescribedLayer] = ()
     ) -> None:
         self.layer, self.shapes, self.before, self.after = layer, shapes, before, after
         self.size, self.sizes, self.parameters = layer.size, layer.sizes, layer.parameters
-
-    @property
-    def have(self) -> Shape:
-        """Return the shape of the first input."""
-        return self.shapes[0]
+        self.have = shapes[0] if shapes else ()  # the shape of the first input
 
     def lacks(self, why: str) -> Unavailable:
         """Return the fault that the layer cannot be made, with the reason."""

@@ -42,8 +42,6 @@ _SUMMED = ("all_reduce", "reduce")  # in place: each call sums the results of th
 
 def cases(bench: Bench) -> Iterator[Case]:
     """Return collectives of all GPUs, then of fewer; raises Unavailable where there are fewer than two."""
-    if not bench.is_cuda:
-        raise Unavailable("collectives are measured between GPUs, and here is none")
     here = launch()
     count = torch.cuda.device_count() if here is None else here.world
     if bench.alone:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 
 from validate.machine.measure.bench import Bench, CpuStopwatch, HostStopwatch, QueuedStopwatch
-from validate.machine.measure.case import Case, Columns, TimedWork, Unavailable, ladder, random_bytes, spread
+from validate.machine.measure.case import Case, Columns, TimedWork, ladder, random_bytes, spread
 from validate.machine.measure.host import host_bytes, usable_threads
 from validate.machine.measure.timing import Call, Interval, Stopwatch
 
@@ -106,9 +106,7 @@ _PARTS: dict[Part, str] = {"work": "{work} alone", "copy": "copy alone", "both":
 
 
 def overlap_cases(bench: Bench) -> Iterator[Case]:
-    """Yield the three rows of each case; raises Unavailable on a CPU, whose cores do both copies and computation."""
-    if not bench.is_cuda:
-        raise Unavailable("a CPU copies with the cores that compute")
+    """Yield the three rows of each case."""
     here = str(bench.device)
     for size, work, to_device in product(_SIZES, _WORK, (True, False)):
         shared: dict[str, int] = {}  # repetitions of the work, equal in the three rows

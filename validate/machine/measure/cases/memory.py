@@ -124,32 +124,34 @@ def _rate(moved_bytes: int, interval: Interval) -> dict[str, float]:
     return {"GBps": moved_bytes / interval.median / 1e9, "time_s": interval.median}
 
 
-class NvrtcKernel:
-    """The C kernel *name* of *source* on torch's GPU; raises Unavailable if NVRTC is missing or cannot compile it."""
+@lru_cache(maxsize=1)
+def _kernel(_device: str) -> Callable[..., None]:
+    """Return what launches one thread of the walk on torch's stream, with addresses and 64-bit integers.
 
-    def __init__(self, source: str, name: str) -> None:
-        if torch.version.hip:
-            raise Unavailable("compiles kernels for NVIDIA GPUs only")
-        torch.cuda.synchronize()  # makes the context current, as the driver calls below require
-        major, minor = torch.cuda.get_device_capability()
-        binary = compile_binary(find_nvrtc(), source, f"sm_{major}{minor}")
-        try:
-            self._driver = ctypes.CDLL("libcuda.so.1")
-        except OSError as error:
-            raise Unavailable(f"no libcuda.so.1: {error}") from None
-        self._binary = ctypes.create_string_buffer(binary, len(binary))
-        self._module, self._function = ctypes.c_void_p(), ctypes.c_void_p()
-        _check(self._driver.cuModuleLoadData(ctypes.byref(self._module), self._binary), "cuModuleLoadData")
-        status = self._driver.cuModuleGetFunction(ctypes.byref(self._function), self._module, name.encode())
-        _check(status, "cuModuleGetFunction")
+    It raises Unavailable if NVRTC is missing or cannot compile the walk, and where the driver refuses it.
+    """
+    if torch.version.hip:
+        raise Unavailable("compiles kernels for NVIDIA GPUs only")
+    torch.cuda.synchronize()  # makes the context current, as the driver calls below require
+    major, minor = torch.cuda.get_device_capability()
+    source = _SOURCE.with_suffix(".cu").read_text(encoding="ascii")
+    binary = compile_binary(find_nvrtc(), source, f"sm_{major}{minor}")
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise Unavailable(f"no libcuda.so.1: {error}") from None
+    held, module, function = ctypes.create_string_buffer(binary, len(binary)), ctypes.c_void_p(), ctypes.c_void_p()
+    _check(driver.cuModuleLoadData(ctypes.byref(module), held), "cuModuleLoadData")
+    _check(driver.cuModuleGetFunction(ctypes.byref(function), module, b"chase"), "cuModuleGetFunction")
 
-    def launch(self, arguments: Sequence[int], *, blocks: int = 1, threads: int = 1) -> None:
-        """Launch on torch's stream with *arguments*, addresses and 64-bit integers; raises Unavailable if refused."""
+    def launch(*arguments: int) -> None:
         values = [ctypes.c_ulonglong(value) for value in arguments]
         places = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        grid = [ctypes.c_uint(n) for n in (blocks, 1, 1, threads, 1, 1, 0)]  # no shared memory
-        _check(self._driver.cuLaunchKernel(self._function, *grid, stream, places, None), "cuLaunchKernel")
+        grid = [ctypes.c_uint(n) for n in (1, 1, 1, 1, 1, 1, 0)]  # no shared memory
+        _check(driver.cuLaunchKernel(function, *grid, stream, places, None), "cuLaunchKernel")
+
+    return launch
 
 
 def find_nvrtc() -> ctypes.CDLL:
@@ -308,12 +310,6 @@ def _on_gpu(size: int, bench: Bench) -> TimedWork:
 
     def call(_: int, kept: Any = words) -> None:
         del kept  # keeps the memory of the walk alive
-        kernel.launch((state.data_ptr(), warm, _STEPS))
+        kernel(state.data_ptr(), warm, _STEPS)
 
     return TimedWork(call, figures=lambda interval: _figures(interval, watch.cycles_per_s), watch=watch)
-
-
-@lru_cache(maxsize=1)
-def _kernel(device: str) -> NvrtcKernel:
-    del device  # only a cache key
-    return NvrtcKernel(_SOURCE.with_suffix(".cu").read_text(encoding="ascii"), "chase")

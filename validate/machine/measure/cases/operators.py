@@ -69,10 +69,8 @@ def chosen_cases(bench: Bench) -> Iterator[Case]:
     """Yield the operators whose times narrow predictions most, in that order, without those that exceed the memory.
 
     They are in ``chosen.json``, which ``validate design`` writes.  Where a GPU has no bf16, fp16 stands in its place;
-    other formats that it lacks are left out.  Raises Unavailable on a CPU, for which they are too large.
+    other formats that it lacks are left out.
     """
-    if not bench.is_cuda:
-        raise Unavailable("chosen for GPUs; --only ops measures a CPU")
     precisions = call_limits(bench).precisions
     seen = []
     for cells in json.loads(_CHOSEN.read_text(encoding="utf-8"))["operators"]:
