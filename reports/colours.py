@@ -11,6 +11,7 @@ OTHER = "#c3c9cf"  # for alternatives to the best
 _TABLES = own_data("reports", "colours.yaml")
 ACTIVITIES: dict[str, str] = _TABLES["activities"]
 HELD: dict[str, str] = _TABLES["held"]
+PASSES: dict[str, str] = _TABLES["passes"]
 DEVICES: dict[str, str] = _TABLES["devices"]
 USE: list[str] = _TABLES["use"]
 MARKED_SERIES: list[tuple[str, str]] = [(colour, mark) for colour, mark in _TABLES["series"]]

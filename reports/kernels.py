@@ -7,7 +7,7 @@ from typing import NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
-from reports.colours import ACTIVITIES, HELD, INK, kernel_colour
+from reports.colours import HELD, INK, PASSES, kernel_colour
 from simulator.results.held import HeldAt
 from simulator.results.step import StepResult
 from simulator.results.training import TrainingResult
@@ -22,13 +22,6 @@ from simulator.workload.network import in_any_block
 _MOST_POINTS = 200
 _LARGEST = 130.0  # area, in square points, of a marker whose kernels take all of the time
 _MOST_ROWS = 16
-# Colours of a stage's activities; forward is a lighter tint of computing.
-_COLOURS = {
-    "forward": "#7fb8d8",
-    "backward": ACTIVITIES["computing"],
-    "update": ACTIVITIES["update"],
-    "communication": ACTIVITIES["exchange"],
-}
 
 
 class RooflinePoint(NamedTuple):
@@ -186,8 +179,8 @@ def draw_passes(axes: Axes, result: TrainingResult) -> int:
     for (stage, what), found in bars.items():
         low, tall = (0.22, 0.16) if what == "communication" else (-0.34, 0.52)
         row = shown.index(stage) + low
-        axes.broken_barh(found, (row, tall), facecolors=_COLOURS[what], edgecolors="white", linewidth=edge)
-    for what, colour in _COLOURS.items():
+        axes.broken_barh(found, (row, tall), facecolors=PASSES[what], edgecolors="white", linewidth=edge)
+    for what, colour in PASSES.items():
         if any(name == what for _, name in bars):
             axes.barh([0], [0], color=colour, label=what)
     axes.set_yticks(range(len(shown)), [f"stage {stage}" for stage in shown])

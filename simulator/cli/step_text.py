@@ -6,39 +6,17 @@ from collections.abc import Collection, Iterable, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from simulator.cli.table import (
-    Column,
-    blocks_apart,
-    fact_lines,
-    head_lines,
-    loss_lines,
-    next_lines,
-    table_of,
-    trust_lines,
-)
+from simulator.cli import table
 from simulator.console import Style, later
 from simulator.errors import counted
 from simulator.questions.where import TODAY, month_words
 from simulator.results import Fact
+from simulator.results import step_view as view
 from simulator.results.columns import percent, rate_words
 from simulator.results.headline import answer_lines, count_words
 from simulator.results.ran import LayerTime
 from simulator.results.step import StepResult
 from simulator.results.step_confidence import UNSURE, may_overflow
-from simulator.results.step_view import (
-    INPUT_WORDS,
-    MODE_WORDS,
-    NETWORKS,
-    SHARE_WORDS,
-    TIGHT,
-    change_words,
-    device_words,
-    divided_words,
-    kernel_words,
-    precision_words,
-    step_view,
-    time_shares,
-)
 from simulator.results.training import TrainingResult
 from simulator.results.training_run import Alternative, DeviceMemory, Remedy
 from simulator.spelling import mention
@@ -67,26 +45,26 @@ def step_lines(result: TrainingResult, style: Style, *, full: bool = False) -> l
     """
     most = None if full else _SHOWN_CHANGES if result.changed is None else 0
     remedies, better = result.remedies[: most if most is None else _SHOWN_CHANGES + 1], result.alternatives[:most]
-    facts = fact_lines((fact for fact in step_view(result) if full or not fact.detail), style)
+    facts = table.fact_lines((fact for fact in view.step_view(result) if full or not fact.detail), style)
     shares = [["divided so that all finish together", "part", "samples"]]
     shares += [[name, part, f"{samples:,}"] for name, part, samples in result.shares]
     within = [_kinds(result.step, style), _layers(result.step, style)] if full else []
     for part in dict.fromkeys(device.part for device in result.memory) if full else ():
         of_part = [device for device in result.memory if device.part == part]
         within.append(_memory(of_part, len(of_part) < len(result.memory), style))
-    head = head_lines(_title(result), style, [result.confidence], result.changed)
+    head = table.head_lines(_title(result), style, [result.confidence], result.changed)
     for said in answer_lines(result):
         head += style.wrap(said, "bold", *([] if result.fits else ["red"]), hang=2)
-    last = trust_lines(result.confidence, style, full=full)
-    last += [] if full else next_lines(_next(result), style)
+    last = table.trust_lines(result.confidence, style, full=full)
+    last += [] if full else table.next_lines(_next(result), style)
     blocks = [
         head,
-        [*facts, *loss_lines(result.changed, style, full=full)],
+        [*facts, *table.loss_lines(result.changed, style, full=full)],
         _account(result, style) if full and result.device_count > 1 else [],
         last if result.input is not None else [],
         _input(result.input, result.samples, result.step.sample, style) if result.input is not None else [],
         _servers(result.servers, style) if result.servers is not None else [],
-        table_of(shares, [False, False, True], style) if result.shares else [],
+        table.table_of(shares, [False, False, True], style) if result.shares else [],
         _checkpoints(result.checkpoints, style) if result.checkpoints is not None else [],
         *within,
         remedy_lines(remedies, result, style) if remedies else [],
@@ -94,7 +72,7 @@ def step_lines(result: TrainingResult, style: Style, *, full: bool = False) -> l
         alternative_lines("what if", result.what_if, result, style) if result.what_if else [],
         last if result.input is None else [],
     ]
-    return blocks_apart(blocks)
+    return table.blocks_apart(blocks)
 
 
 def _next(result: TrainingResult) -> str:
@@ -110,7 +88,7 @@ def _next(result: TrainingResult) -> str:
         return f"{mention('nodes', nodes - 1)} without {mention('straggler')}: the cost of leaving the node out"
     use = result.bottleneck
     link = None if use is None or result.question.where.fabric is None else result.timeline.machine.link(use.name)
-    if link is not None and link.kind in NETWORKS:
+    if link is not None and link.kind in view.NETWORKS:
         faster = mention("fabric", f"{_FASTER * link.nominal_Bps * 8e-9:.6g}Gbit/s")
         return f"{faster}, to see what a faster network gains"
     for best in [each for each in result.alternatives if each.fits][:1]:
@@ -137,9 +115,13 @@ def _title(result: TrainingResult) -> str:
         batch += f" x {programs} programs"
     if step.tokens:
         batch += f" x {counted(step.tokens // step.samples, 'token')}"
-    how = [batch, *how_words(result, precision_words(step)), *([divided_words(result)] if result.strategy else [])]
-    where = f"{step.device} ({step.part})" if result.device_count == 1 else device_words(result)
-    what = f"{MODE_WORDS[step.options.mode]} of {step.workload} ({parameter_words(step)})"
+    how = [
+        batch,
+        *how_words(result, view.precision_words(step)),
+        *([view.divided_words(result)] if result.strategy else []),
+    ]
+    where = f"{step.device} ({step.part})" if result.device_count == 1 else view.device_words(result)
+    what = f"{view.MODE_WORDS[step.options.mode]} of {step.workload} ({parameter_words(step)})"
     return f"{result.machine}, {where}: {what}, {', '.join(how)}"
 
 
@@ -182,7 +164,7 @@ def fit_words(result: TrainingResult, of: float = 0.0) -> str:
             (need.missing_bytes, "") if not need.fits or run is None else (run.host_missing_bytes, " on the host")
         )
         share = bytes_ / need.available_bytes
-        return f"{percent(share) if share < TIGHT and not host else format_size(bytes_, 3)} over{host}"
+        return f"{percent(share) if share < view.TIGHT and not host else format_size(bytes_, 3)} over{host}"
     has = (
         "" if need.available_bytes == of or not isfinite(need.available_bytes) else format_size(need.available_bytes, 3)
     )
@@ -197,10 +179,10 @@ def mark_lines(cells: Iterable[str], style: Style) -> list[str]:
     return style.wrap(f"{MARK} {UNSURE}", "dim", hang=2) if marked else []
 
 
-def memory_column(results: Sequence[TrainingResult]) -> Column:
+def memory_column(results: Sequence[TrainingResult]) -> table.Column:
     """Return the column of memory; what all have stands in its heading."""
     head, of = memory_head({result.tightest.need.available_bytes for result in results})
-    return Column(head, [fit_words(result, of) for result in results], right=bool(of))
+    return table.Column(head, [fit_words(result, of) for result in results], right=bool(of))
 
 
 def memory_head(sizes: Collection[float]) -> tuple[str, float]:
@@ -218,12 +200,19 @@ def parameter_words(step: StepResult) -> str:
 def _account(result: TrainingResult, style: Style) -> list[str]:
     whole_s = result.step_time_s or 1.0
     rows = [["why so long", "time", "share"]]
-    rows += [[SHARE_WORDS[name], format_duration(s), percent(s / whole_s)] for name, s in time_shares(result).items()]
+    rows += [
+        [view.SHARE_WORDS[name], format_duration(s), percent(s / whole_s)]
+        for name, s in view.time_shares(result).items()
+    ]
     streams = [["streams", "busy", "share", "waits"]]
     for name, use in result.streams.items():
         waits = ", ".join(f"{format_duration(s, 3)} for {other}" for other, s in use.waits_s.items()) or "-"
         streams.append([name.replace("/", " "), format_duration(use.busy_s), percent(use.busy_s / whole_s), waits])
-    return [*table_of(rows, [False, True, True], style), "", *table_of(streams, [False, True, True, False], style)]
+    return [
+        *table.table_of(rows, [False, True, True], style),
+        "",
+        *table.table_of(streams, [False, True, True, False], style),
+    ]
 
 
 def _kinds(result: StepResult, style: Style) -> list[str]:
@@ -233,8 +222,8 @@ def _kinds(result: StepResult, style: Style) -> list[str]:
         bound = max(times, key=lambda bound: round(times[bound], 12))
         of_it = times[bound] / kind.time_s if kind.time_s else 1.0
         time = [format_duration(kind.time_s), percent(kind.time_s / (result.busy_s or 1.0)), f"{kind.count:,}"]
-        rows.append([kernel_words(kind.kind), *time, bound if of_it > 0.995 else f"{bound} ({percent(of_it)})"])
-    return table_of(rows, [False, True, True, True, False], style, spare=(3, 4))
+        rows.append([view.kernel_words(kind.kind), *time, bound if of_it > 0.995 else f"{bound} ({percent(of_it)})"])
+    return table.table_of(rows, [False, True, True, True, False], style, spare=(3, 4))
 
 
 def _layers(result: StepResult, style: Style) -> list[str]:
@@ -250,7 +239,7 @@ def _layers(result: StepResult, style: Style) -> list[str]:
         rows.append([shown, format_duration(time_s), percent(time_s / (result.busy_s or 1.0)), how])
     rest = len(found) - _SHOWN_LAYERS
     more = f"and {rest} more (--json lists all)" if rest > 0 else ""
-    return table_of(rows, [False, True, True, False], style, spare=(3,), more=more)
+    return table.table_of(rows, [False, True, True, False], style, spare=(3,), more=more)
 
 
 def _memory(devices: Sequence[DeviceMemory], named: bool, style: Style) -> list[str]:
@@ -265,7 +254,7 @@ def _memory(devices: Sequence[DeviceMemory], named: bool, style: Style) -> list[
     peak = f", most {need.peak}" if need.peak else ""
     title = f"memory{of}: {format_size(need.total_bytes, 3)}{has}{verdict}{peak}"
     rows = [["", ""], *([f"  {name}", format_size(n_bytes, 3)] for name, n_bytes in need.by_use.items())]
-    return [*style.wrap(title, "bold"), *table_of(rows, [False, True], style)]
+    return [*style.wrap(title, "bold"), *table.table_of(rows, [False, True], style)]
 
 
 def alternative_lines(title: str, found: Sequence[Alternative], result: TrainingResult, style: Style) -> list[str]:
@@ -273,8 +262,8 @@ def alternative_lines(title: str, found: Sequence[Alternative], result: Training
     rows = [[title, "time", "gain", ""]]
     for other in found:
         time = [format_duration(other.step_time_s), f"{result.step_time_s / other.step_time_s:.2f} x"]
-        rows.append([change_words(other, result), *time, "" if other.fits else "does not fit in memory"])
-    return table_of(rows, [False, True, True, False], style)
+        rows.append([view.change_words(other, result), *time, "" if other.fits else "does not fit in memory"])
+    return table.table_of(rows, [False, True, True, False], style)
 
 
 def remedy_lines(remedies: Sequence[Remedy], result: TrainingResult, style: Style) -> list[str]:
@@ -287,7 +276,7 @@ def remedy_lines(remedies: Sequence[Remedy], result: TrainingResult, style: Styl
         needs = "fits" if each.total_bytes is None else format_size(each.total_bytes, 3)
         rows.append([each.change, time, f"{needs}{mark}"])
     shown = 1 if all(each.step_time_s is None for each in remedies) else 3
-    lines = table_of([row[:shown] for row in rows], [False, True, True][:shown], style)
+    lines = table.table_of([row[:shown] for row in rows], [False, True, True][:shown], style)
     return [*lines, *mark_lines((row[2] for row in rows[: len(rows) * (shown == 3)]), style)]
 
 
@@ -295,7 +284,7 @@ def _servers(run: ServerRun, style: Style) -> list[str]:
     whole_s = run.period_s or 1.0
     rows = [["through servers", "at work", "share of a step"]]
     rows += [[stage, format_duration(seconds), percent(seconds / whole_s)] for stage, seconds in run.stages_s.items()]
-    lines = table_of(rows, [False, True, True], style)
+    lines = table.table_of(rows, [False, True, True], style)
     longest = max(run.stages_s, key=lambda name: round(run.stages_s[name], 12))
     lines += style.wrap(f"servers on {', '.join(run.servers)}; {longest} is at work longest", "dim")
     rows = [["nodes", "step", "computing", "slack", "staleness", "at most", "ahead"]]
@@ -304,7 +293,7 @@ def _servers(run: ServerRun, style: Style) -> list[str]:
         times = map(format_duration, (pace.period_s, pace.busy_s, pace.slack_s))
         late = f"{pace.staleness_mean:.3g}", str(pace.staleness_max), str(pace.lead)
         rows.append([f"{pace.node}{more}", *times, *late])
-    return [*lines, "", *table_of(rows, [False] + 6 * [True], style)]
+    return [*lines, "", *table.table_of(rows, [False] + 6 * [True], style)]
 
 
 def _checkpoints(found: Checkpoints, style: Style) -> list[str]:
@@ -317,7 +306,7 @@ def _checkpoints(found: Checkpoints, style: Style) -> list[str]:
         ["  lost", percent(found.failed_share), lost],
         ["  best", percent(found.best_goodput), f"every {counted(found.best_steps, 'step')} (Daly)"],
     ]
-    return [*style.wrap(title, "bold"), *table_of(rows, [False, True, False], style)]
+    return [*style.wrap(title, "bold"), *table.table_of(rows, [False, True, False], style)]
 
 
 def _input(run: InputRun, samples: int, sample: str, style: Style) -> list[str]:
@@ -333,8 +322,8 @@ def _input(run: InputRun, samples: int, sample: str, style: Style) -> list[str]:
     def rate(seconds: float) -> str:
         return f"{rate_words(samples / seconds)} {sample}/s"
 
-    rows = [[INPUT_WORDS[name], format_duration(s), rate(s)] for name, s in run.limits_s.items()]
-    alone = table_of([["each stage on its own", "a step", ""], *rows], [False, True, True], style)
+    rows = [[view.INPUT_WORDS[name], format_duration(s), rate(s)] for name, s in run.limits_s.items()]
+    alone = table.table_of([["each stage on its own", "a step", ""], *rows], [False, True, True], style)
     idle = f"wait for their input, {percent(run.idle_share)} of the time"
     facts = [Fact("devices", idle if run.is_slower else "are fed in time")]
     if run.is_slower:
@@ -346,11 +335,15 @@ def _input(run: InputRun, samples: int, sample: str, style: Style) -> list[str]:
     kept = f", {format_size(run.kept_bytes, 3)} of the set" if run.kept_bytes else ""
     lacks = ": more than there is" if run.buffers_bytes > run.memory_bytes else ""
     facts.append(Fact("host memory", f"{format_size(run.buffers_bytes, 3)} of batches{kept}{has}{lacks}"))
-    lines = [*style.wrap(f"input: {name}from {where}, {resized}{loader}", "bold"), *alone, *fact_lines(facts, style)]
+    lines = [
+        *style.wrap(f"input: {name}from {where}, {resized}{loader}", "bold"),
+        *alone,
+        *table.fact_lines(facts, style),
+    ]
     if run.cures:
         times = [(each.change, each.step_time_s) for each in run.cures]
         rows = [[change, format_duration(s), f"{run.period_s / s:.2f} x"] for change, s in times]
-        lines += ["", *table_of([["what would feed it", "time", "gain"], *rows], [False, True, True], style)]
+        lines += ["", *table.table_of([["what would feed it", "time", "gain"], *rows], [False, True, True], style)]
     return lines
 
 

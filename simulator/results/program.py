@@ -11,7 +11,7 @@ from simulator.programs.costs import HeldMemory, ProgramLabel, SkippedRepetition
 from simulator.programs.loops import busy_of
 from simulator.programs.writer import LOCK
 from simulator.records import dataclass, field
-from simulator.results import SCHEMA_VERSION, Fact, html_of, taken
+from simulator.results import SCHEMA_VERSION, WORDS, Fact, html_of, taken
 from simulator.results.changed import ChangeEffect, change_fact, changed_entry, said
 from simulator.results.confidence import Confidence, confidence_of
 from simulator.results.ran import critical_path
@@ -72,11 +72,6 @@ def held_curve(held: Iterable[HeldMemory], spans: Sequence[Span]) -> tuple[float
 
 
 _MOSTLY = 0.7  # fraction of the critical path from which one side sets the pace; below it, host and device take turns
-_BOUNDS = {
-    "waiting": "host and device wait for each other",
-    "given": "the times that the file gives",
-    "nothing": "nothing: it takes no time",
-}
 _NAMES = {"issue": "host", "python": "host", "copy": "copies", "wait": "waiting"}
 
 
@@ -141,7 +136,7 @@ class ProgramResult:
     @property
     def view(self) -> list[Fact]:
         """The figures of the whole program."""
-        bound = _BOUNDS.get(self.bound, self.bound)
+        bound = WORDS["programs"].get(self.bound, self.bound)
         at = f" ({self.bound_stream})" if self.bound_stream not in ("", "host") and bound == self.bound else ""
         issued = counted(self.operators, "operator")
         issued += f", {self.copies:,} cop{'ies' if self.copies != 1 else 'y'}" if self.copies else ""

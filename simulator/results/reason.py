@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from simulator.plan.plan import Plan
+from simulator.results import WORDS
 from simulator.results.columns import percent
 from simulator.results.comparison import TIE, Ratio, error_of, ratio_of, times_words
 from simulator.results.result import Result, listed, name_among
@@ -17,12 +18,6 @@ if TYPE_CHECKING:  # exchanges alone need no device models
 
 Answer = TypeVar("Answer", Result, "TrainingResult")
 _SHOWN = 2  # of the slower ones
-_WAITS = {
-    "slowest rank": "its slowest rank",
-    "bubble": "other pipeline stages",
-    "host": "its CPU to launch kernels",
-    "input": "its input",
-}
 _EQUAL = 1e-6  # relative; times that differ only by rounding
 
 
@@ -124,7 +119,7 @@ def _lost_by(best: TrainingResult, other: TrainingResult) -> str:
         return f"is bound by {limit_words(other)}{less}"
     waited = f"{format_duration(waits[name] * other.step_time_s, 3)} ({100 * waits[name]:.0f} %) of its step for"
     if name != "exposed":
-        return f"waits {waited} {_WAITS[name]}"
+        return f"waits {waited} {WORDS['waits'][name]}"
     gathers = other.question.layout.zero == 3 and best.question.layout.zero < 3
     begin = "gathers the weights in each pass, and " if gathers else ""
     mine_s, theirs_s = ((1 - waits_of(each).get(name, 0.0)) * _s_a_sample(each) for each in (best, other))

@@ -37,13 +37,6 @@ _MASTERS = {f"master-{form}": f"{form}, fp32 master weights" for form in ("bf16"
 _SHOWN_USES = 3  # of a tight memory
 TIGHT = 0.5  # of a memory: from here on, whether the step fits is what comes first
 MATTERS, _LEAST = 0.1, 0.05  # of a step, in a cell and in a line
-LOST = {
-    **dict.fromkeys(("data", "tensor", "context", "expert", "tied"), "exposed"),
-    "slowest": "slowest rank",
-    "fill": "bubble",
-    "host": "host",
-    "input": "input",
-}
 _LOST_BY = {"exchange": "exposed", "fill": "bubble", "host": "host", "input": "input"}
 _BOUNDS = {lost: bound for bound, lost in _LOST_BY.items()}
 _OVER = {False: "over several devices", True: "whose network is divided among devices"}
@@ -297,7 +290,7 @@ def time_shares(result: TrainingRun) -> dict[str, float]:
     return {name: seconds for name, seconds in ranked if seconds > 0}
 
 
-LINK_WORDS, BOUND_WORDS, INPUT_WORDS = WORDS["links"], WORDS["bounds"], WORDS["input"]
+LINK_WORDS, BOUND_WORDS, INPUT_WORDS, LOST = WORDS["links"], WORDS["bounds"], WORDS["input"], WORDS["lost"]
 MODE_WORDS, FORMAT_WORDS, SHARE_WORDS = WORDS["modes"], WORDS["formats"], WORDS["shares"]
 
 

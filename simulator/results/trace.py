@@ -13,7 +13,7 @@ from simulator.engine.timeline import Span, Timeline
 from simulator.network.machine import Machine
 from simulator.plan.plan import Activity, Flow, Fragment
 from simulator.programs.costs import ProgramLabel, SkippedRepetitions
-from simulator.results import rounded_integer
+from simulator.results import WORDS, rounded_integer
 from simulator.results.held import HeldAt
 from simulator.results.program import ProgramResult
 from simulator.results.ran import critical_path
@@ -27,15 +27,6 @@ from simulator.workload.kernels import without_library
 MAX_ROUNDS = 64  # rounds of one transfer that are drawn separately
 MAX_SLICES = 20_000  # flow slices in one trace; beyond it, rounds are drawn together
 _FP32_BYTES = 4
-_KINETO_NAMES = {
-    "all-reduce": ("allreduce", "AllReduce_Sum_f32"),
-    "all-gather": ("all_gather", "AllGather"),
-    "reduce-scatter": ("reduce_scatter", "ReduceScatter_Sum_f32"),
-    "broadcast": ("broadcast", "Broadcast"),
-    "reduce": ("reduce", "Reduce_Sum_f32"),
-    "all-to-all": ("all_to_all", "SendRecv"),
-    "send-recv": ("send_recv", "SendRecv"),
-}
 
 
 class Slice(NamedTuple):
@@ -193,7 +184,7 @@ def chrome_trace(result: Result) -> str:
 
 def _collective_slices(result: Result, sheet: Sheet) -> None:
     """Add one slice per rank for the whole collective, as the kernel that NCCL would launch."""
-    called, kernel = _KINETO_NAMES[result.collective]
+    called, kernel = WORDS["kineto"][result.collective].split()
     how = str(result.facts.get("algorithm", result.strategy)).upper().replace("-", "_")
     protocol = str(result.facts.get("protocol", "SIMPLE")).upper()
     count = int(result.size_bytes) // _FP32_BYTES

@@ -13,8 +13,8 @@ from simulator.bands.composition import Band
 from simulator.collectives.communicator import Unsuitable
 from simulator.errors import InputError, refused
 from simulator.questions.layout import parse_layout
-from simulator.records import dataclass, field, replace
-from simulator.results import SCHEMA_VERSION, plain, taken
+from simulator.records import dataclass, replace
+from simulator.results import SCHEMA_VERSION, WORDS, plain, taken
 from simulator.results.comparison import Error, error_of
 from simulator.results.rates import Rates, rates_from, rates_of
 from simulator.results.step_confidence import all_fit_by_band
@@ -66,20 +66,6 @@ def here(function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]]) -> Itera
     return (function(*job) for job in jobs)
 
 
-@dataclass
-class StoredResults:
-    """Earlier results as JSON, by key; *write* stores new ones."""
-
-    found: dict[str, Any] = field(default_factory=dict)
-    write: Callable[[str, Any], None] | None = None
-
-    def put(self, key: str, found: Any) -> None:
-        """Keep the result *found* under *key*."""
-        self.found[key] = found
-        if self.write is not None:
-            self.write(key, found)
-
-
 def _nothing_feasible(space: Space, outcomes: Sequence[Mapping[str, Any]], infeasible: Mapping[str, int]) -> InputError:
     if not infeasible and space.micro_batch is not None:
         told = f"no degrees share {space.global_batch:,} samples out in such micro-batches"
@@ -97,24 +83,24 @@ def find_best(
     session: Session,
     top: int,
     runner: Runner = here,
-    kept: StoredResults | None = None,
+    kept: dict[str, Any] | None = None,
     progress: Callable[[int, str], None] = lambda *_: None,
 ) -> Ranking:
-    """Return the best *top* candidates of *space* by *runner*, with *kept* results; or raise InputError."""
+    """Return the best *top* candidates of *space* by *runner*, with results as JSON *kept*; or raise InputError."""
     space.check_degrees()
-    kept = kept or StoredResults()
+    kept = {} if kept is None else kept
     divisions = space.divisions(session.network(replace(space.question, batch=1)))
     simulated = max(_LEAST_SIMULATED, 2 * top)
     total = len(divisions) + simulated
 
     def done(key: str, function: Callable[..., Any], jobs: dict[str, tuple[Any, ...]]) -> list[Any]:
-        missing = {name: job for name, job in jobs.items() if f"{key} {name}" not in kept.found}
+        missing = {name: job for name, job in jobs.items() if f"{key} {name}" not in kept}
         for name in (name for name in jobs if name not in missing):
             progress(total, name)
         for name, found in zip(missing, runner(function, list(missing.values())), strict=True):
-            kept.put(f"{key} {name}", found)
+            kept[f"{key} {name}"] = found
             progress(total, name)
-        return [kept.found[f"{key} {name}"] for name in jobs]
+        return [kept[f"{key} {name}"] for name in jobs]
 
     outcomes = done("priced", price, {each.words: (space, each) for each in divisions})
     infeasible: Counter[str] = Counter()
@@ -298,16 +284,8 @@ def _cause(before: TrainingResult, after: TrainingResult) -> str:
     if name == "computing" and after.step.part != before.step.part:
         return f"all wait for a slower device, {after.step.part}"
     link = f" over {after.bottleneck.name}" if name == "data" and after.bottleneck is not None else ""
-    as_many = after.samples * before.device_count >= before.samples * after.device_count
-    words = {
-        "computing": "kernels slowed by the exchange beside them and by copies into buckets"
-        if as_many
-        else "too few samples per device: kernels use it less efficiently",
-        "host": "too few samples per device: it waits for the host",
-        "update": "the update, which takes the same time for fewer samples",
-        "slowest": "with more devices, all wait for a slower one",
-    }
-    return words.get(name, f"{SHARE_WORDS[name]}{link}")
+    fewer = name == "computing" and after.samples * before.device_count < before.samples * after.device_count
+    return WORDS["knees"].get(f"{name}{' fewer' * fewer}", f"{SHARE_WORDS[name]}{link}")
 
 
 def curve_document(curve: Curve) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from simulator.questions.where import Where
 from simulator.results.step_view import time_shares
 from simulator.search.parts import shortened
 from simulator.search.price import MEMORY, Pricer
-from simulator.search.run import StoredResults, find_best
+from simulator.search.run import find_best
 from simulator.search.space import Space, parse_fixed
 from simulator.topology.load import load_topology
 
@@ -119,11 +119,11 @@ def test_what_does_not_fit_is_counted() -> None:
 
 def test_what_is_kept_is_not_found_again(monkeypatch) -> None:
     of = space(fixed=(("tp", 2), ("pp", 1), ("cp", 1)), sizes=(("layers", 4),))
-    kept = StoredResults()
+    kept: dict = {}
     first = find_best(of, SESSION, 3, kept=kept)
     monkeypatch.setattr("simulator.search.run.price", None)
     monkeypatch.setattr("simulator.search.run.simulate_way", None)
-    assert find_best(of, SESSION, 3, kept=StoredResults(json.loads(json.dumps(kept.found)))) == first
+    assert find_best(of, SESSION, 3, kept=json.loads(json.dumps(kept))) == first
 
 
 @pytest.mark.parametrize(
