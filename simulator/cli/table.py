@@ -1,9 +1,4 @@
-"""A table for any width of the screen, and what stands below its title.
-
-Each column says how important it is.  If the table is too wide, its text columns and headings are wrapped; then the
-least important columns leave, and the last line names them.  Key columns never leave: if they do not fit side by side,
-each row becomes a record, in which each value follows its heading.
-"""
+"""A table for any width of the screen, and what stands below its title."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest

@@ -60,11 +60,7 @@ class Style:
         return [self.mark(line, *marks) for line in lines or [text]]
 
     def wrap_command(self, text: str) -> list[str]:
-        """Return the shell command *text* as lines of at most the width, which a shell reads as one command.
-
-        Lines end before options, or before the value of one that is longer than a line; one longer word makes a longer
-        line.
-        """
+        """Return the shell command *text* as lines of at most the width, which a shell reads as one command."""
         room = inf if self.width is None else self.width - len(_GOES_ON)
         pieces: list[str] = []
         for word in _SHELL_WORD.findall(text):

@@ -35,11 +35,7 @@ def collect_rarely() -> None:
 
 
 def run_process(run: Callable[[], int]) -> NoReturn:
-    """End this process with the status of *run*, which is all that it does.
-
-    Pydantic looks for no plugins, which would read the metadata of all that is installed, and what was made is not
-    taken apart at the end, unless someone watches: together 4 % of a step's process.
-    """
+    """End this process with the status of *run*, which is all that it does."""
     collect_rarely()
     if _PLUGINS not in os.environ:
         os.environ |= {_PLUGINS: "__all__", _SET_HERE: _PLUGINS}
@@ -62,11 +58,7 @@ def environment_given() -> dict[str, str]:
 
 @contextmanager
 def collected_after() -> Iterator[None]:
-    """Look for cycles once at the end, when little is left of what was made.
-
-    Plans of many activities live until then, and hold no cycles: to look through them again and again takes a seventh
-    of the time.
-    """
+    """Look for cycles once at the end, when little is left of what was made."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -40,11 +40,7 @@ class CapacityGiven(NamedTuple):
 
 
 def given_of(perturbations: Iterable[Perturbation], end_s: float) -> dict[str, CapacityGiven]:
-    """Return what each resource or place that *perturbations* name gives until *end_s*.
-
-    What binds is what lacks time (``always``); but while a link is down it is not used (``in_use``).  Those with
-    capacity 0 throughout are left out, as nothing crosses them.
-    """
+    """Return what each resource or place of *perturbations* gives until *end_s*, but for those that give nothing."""
     since: dict[str, tuple[float, float]] = {}
     whole_s, up_s = defaultdict[str, float](float), defaultdict[str, float](float)
     ends = [Perturbation(end_s, target) for target in dict.fromkeys(p.target for p in perturbations)]
@@ -65,12 +61,7 @@ def slowed_of(machine: Machine, perturbations: Sequence[Perturbation], end_s: fl
 
 
 def binding(machine: Machine, plan: Plan, used: Mapping[int, float], slowed: Mapping[int, CapacityGiven]) -> int:
-    """Return the resource that limits *plan*, given the seconds that each would be *used* at what it gives.
-
-    It is the resource used longest.  A plan that stays below a link's bandwidth (NCCL on PCIe) names the link and the
-    fraction of its bandwidth that can be used; the link's seconds are divided by that fraction.  Which link that is
-    changes where those in *slowed* give less than their capacity.
-    """
+    """Return the resource that limits *plan*, given the seconds that each would be *used* at what it gives."""
     most_s = max(used.values()) * (1 - 1e-9)
     least = _limited_s(machine, plan, slowed) if slowed else {}
     link = None if least else machine.link(str(plan.facts.get("bound_link")))

@@ -1,8 +1,4 @@
-"""The uncertainty of an answer: its band, the aspects outside the measurements, and how to narrow the band.
-
-A measurement narrows it, by a ``validate run`` command.  A step that plain torch can run is measured whole; any other
-through its parts: operators, launches and exchanges.
-"""
+"""The uncertainty of an answer: its band, the aspects outside the measurements, and how to narrow the band."""
 
 from __future__ import annotations
 
@@ -282,11 +278,7 @@ def collective_composition(
 
 
 def _network(machine: Machine, ranks: Sequence[int], *, nodes: bool) -> str:
-    """Return the network between the *nodes* of *ranks*, or within the only one.
-
-    Within: direct links or, where a GPU has none, PCIe.  Between: that of most bandwidth of the adapters, empty without
-    any; InfiniBand's adapters speak Ethernet too, where their links are.
-    """
+    """Return the network between the *nodes* of *ranks*, or within the only one."""
     if not nodes:
         mine = set(ranks)
         links = ([link for link in machine.outgoing[rank] if link.kind in ("nvlink", "xgmi")] for rank in ranks)

@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 
 
 def answer_lines(result: TrainingRun) -> list[str]:
-    """Return the answer in a few sentences, what is at stake first; of a step that does not fit, what it lacks.
-
-    First comes the input that holds the step up, a memory that is half full, the network that the question names or the
-    gain over one device, else the rate.
-    """
+    """Return the answer in a few sentences, what is at stake first; of a step that does not fit, what it lacks."""
     if not result.fits:
         return [f"{trained_words(result)} {unfit_words(result)}: {lack}" for lack in lacks(result)]
     if result.input is not None and result.input.is_slower:

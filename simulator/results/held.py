@@ -41,11 +41,7 @@ def not_followed(result: TrainingResult) -> str:
 
 
 def held_over(result: TrainingResult) -> list[HeldAt]:
-    """Return the memory use of one rank of *result* after each layer, forward and backward, in each micro-batch.
-
-    In a pipeline it is that of the fullest stage, after each of its passes.  The maximum is the memory that the step
-    needs.  Empty if :func:`not_followed` gives a reason.
-    """
+    """Return a rank's memory after each layer, or a stage's after each pass; empty as :func:`not_followed` says."""
     step, need, options = result.step, result.tightest.need, result.step.options
     if not_followed(result):
         return []
@@ -77,11 +73,7 @@ def held_over(result: TrainingResult) -> list[HeldAt]:
 
 
 def _held_in_stage(result: TrainingResult, network: Network) -> list[HeldAt]:
-    """Return the memory use of a pipeline stage whose layers are *network*.
-
-    A forward pass adds what is saved of its micro-batch, or of the part of it in a chunk; a backward pass, which holds
-    most in its middle, frees that.
-    """
+    """Return the memory use of a pipeline stage whose layers are *network*."""
     question = result.question
     layout, stage, of_chunks = question.layout.on(result.device_count), result.tightest.stage, result.tightest.shares
     options = stage_options(question.rank_options, layout)

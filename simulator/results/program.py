@@ -24,12 +24,7 @@ _WRITTEN = 1000  # up to this many repetitions of an outer loop are treated one 
 
 
 def held_curve(held: Iterable[HeldMemory], spans: Sequence[Span]) -> tuple[float, tuple[tuple[float, float], ...]]:
-    """Return the peak of the bytes held at once, and the curve as (seconds, bytes) points joined by straight lines.
-
-    Skipped repetitions rise and fall linearly, which is exact to within the memory of one repetition.  Those that each
-    hold the same memory as the one before are left out, as the written ones show it.  The curve keeps at most about 200
-    points, the highest among them.
-    """
+    """Return the peak of the bytes held at once, and the curve as (seconds, bytes) points joined by straight lines."""
     jumps, slopes = defaultdict[float, float](float), defaultdict[float, float](float)
 
     def change(at_s: float, size_bytes: float, steps: Sequence[tuple[int, float]]) -> None:
@@ -227,11 +222,7 @@ def make_program_result(name: str, machine: str, device: str, state: State, time
 
 
 def _bound(streams: Mapping[str, StreamTimes], timeline: Timeline) -> tuple[str, str]:
-    """Return what sets the pace, and on which stream, from the critical path.
-
-    The side with more of the path, host or devices, counts; of the devices, their main limiter.  If the host waits, and
-    neither side has most of the path, they take turns.
-    """
+    """Return what sets the pace, and on which stream, from the critical path."""
     spent: dict[tuple[str, str], float] = {}
     since: dict[tuple[str, str], float] = {}
     for number in critical_path(timeline):

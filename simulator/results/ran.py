@@ -1,9 +1,4 @@
-"""What streams and devices ran in a step, from its timeline, and its critical path (:func:`critical_seconds`).
-
-Each activity starts when the last of the activities it waits for ends.  From the end of the step back to its start
-these form a chain without gaps.  Each activity of the chain belongs to the host, a kernel (bound by arithmetic, memory
-or latency), a copy or an exchange.  Work off this chain, however long, does not lengthen the step.
-"""
+"""What streams and devices ran in a step, from its timeline, and its critical path (:func:`critical_seconds`)."""
 
 from __future__ import annotations
 
@@ -209,13 +204,7 @@ def run_counts(timeline: Timeline) -> list[int]:
 
 
 def stream_uses(timeline: Timeline) -> dict[str, StreamUse]:
-    """Return the use of each stream, from the start to the end of *timeline*.
-
-    A stream waits for the dependency of its next activity that ends last; after its own last activity, for the stream
-    that ends last of all.  Skipped micro-batches count like the one that represents them.  Where steps overlap,
-    as through parameter servers, a step's work begins before its start and ends after its end; then waits are, in
-    their proportions, what its length leaves beside the work.
-    """
+    """Return the use of each stream, from the start to the end of *timeline*."""
     tasks, spans = timeline.plan.tasks, timeline.spans
     times = run_counts(timeline)
     found: dict[str, StreamUse] = {}
@@ -250,11 +239,7 @@ _DIGITS = 12  # decimal places of seconds: ends that agree so far are simultaneo
 
 
 def critical_path(timeline: Timeline) -> list[int]:
-    """Return the activities that follow each other without a gap from the start of *timeline* to its end.
-
-    An activity waits for the one before it on its stream, for its dependencies, and for the activities that freed the
-    slots it took.  If several ended at the same time, the first of these counts.
-    """
+    """Return the activities that follow each other without a gap from the start of *timeline* to its end."""
     plan, spans = timeline.plan, timeline.spans
     needs = plan.of_order.once("needs", lambda: needs_of(plan))
     givers: dict[str, list[int]] = {}

@@ -47,11 +47,7 @@ def _compared(results: Sequence[Answer]) -> tuple[list[Answer], list[Answer], li
 
 
 def verdict(results: Sequence[Result]) -> str:
-    """Return a recommendation among *results* (fastest first), with the reason, in a sentence or two.
-
-    What users can select is ranked among itself, and first by times that include launches and protocols.  Ideal
-    schedules on the bare links are bounds, and show what is left to gain.
-    """
+    """Return a recommendation among *results* (fastest first), with the reason, in a sentence or two."""
     ranked, bare, bounds = _compared(results)
     text = _ranked(ranked, results, "bound" if ranked[0].is_bound else "")
     if bare:
@@ -204,11 +200,7 @@ def _remedied(best: TrainingResult, other: TrainingResult, among: Sequence[Train
 
 
 def _because(best: Result, other: Result, name: str, called: str) -> str:
-    """Return why *best*, called *name*, is faster than *other*: fewer rounds, or bytes over the busiest link, its use.
-
-    A time equals the bottleneck's bytes at full rate, divided by the fraction of the time that it is in use; so the
-    logarithm of the ratio of two times is a sum of two terms.
-    """
+    """Return why *best*, *name*, is faster than *other*: fewer rounds, or bytes over the busiest link, its use."""
     mine, theirs = best.bottleneck, other.bottleneck
     if mine is None or theirs is None:
         return f"{name} moves no bytes" if mine is None else f"{called} waits without moving bytes"

@@ -107,11 +107,7 @@ def team_step_ends(timeline: Timeline, teams: Sequence[NodeTeam]) -> list[list[f
 
 
 def cycle_of(ends: Sequence[Sequence[float]]) -> int | None:
-    """Return after how many steps the lengths of steps repeat, three times in a row; None if they do not.
-
-    All teams must go at the same pace.  Two equal steps are not enough: they also occur while the host runs ahead of
-    its GPU, until its queue is full.
-    """
+    """Return after how many steps the lengths of steps repeat, three times in a row; None if they do not."""
     until_s = min(own[-1] for own in ends)  # then one team has no more steps
     lengths = [[end - start for start, end in pairwise(own[:-1]) if end < until_s] for own in ends]
     close_s = _STEADY * max(max(own, default=0.0) for own in lengths)
@@ -126,11 +122,7 @@ def cycle_of(ends: Sequence[Sequence[float]]) -> int | None:
 def periods_of(
     ends: Sequence[Sequence[float]], cycle: int | None, *, in_step: bool = False
 ) -> list[tuple[int, int, float]]:
-    """Return for each team two steps in the last half of its steps, and the seconds per step between their ends.
-
-    Of steps that repeat, these are up to three times *cycle* steps apart.  Where they do not, and teams are not
-    *in_step*, all are measured in the same time, so that their rates together are what links carry in it.
-    """
+    """Return for each team two steps in the last half of its steps, and the seconds per step between their ends."""
     until_s = min(own[-2] for own in ends)  # the last step has the links to itself, as no step follows it
     since_s = max(until_s / 2, *(own[0] for own in ends))
     found = []

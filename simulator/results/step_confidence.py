@@ -122,10 +122,7 @@ def step_composition(result: TrainingRun) -> Composition:
 
 
 def _between_nodes(result: TrainingRun, gpus: Sequence[int]) -> float:
-    """Return the share of the exposed seconds in which groups of *gpus* exchange between nodes.
-
-    Exchanges within layers of a pipeline, which its timeline does not show, count as those.
-    """
+    """Return the share of the exposed seconds in which groups of *gpus* exchange between nodes."""
     if len(result.timeline.machine.hosts_of(gpus)) < 2:
         return 0.0
     of_streams: dict[str, dict[Part, None]] = {}

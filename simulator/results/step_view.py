@@ -187,11 +187,7 @@ def link_words(machine: Machine, use: LinkUse) -> str:
 
 
 def limit_words(result: TrainingRun, of_kernels: str = "") -> str:
-    """Return for a cell what bounds a step, and the largest part of its time lost besides.
-
-    Communication or a pipeline bounds a step that waits longer for it than it computes, else what limits its kernels,
-    which *of_kernels* says where it waits, too.
-    """
+    """Return for a cell what bounds a step, and the largest part lost besides; *of_kernels*: its kernels' bound."""
     shares, lost = time_shares(result), waits_of(result)
     name = max(lost, key=lambda each: lost[each], default="")
     waits, computes = lost.get(name, 0.0), shares.get("computing", 0.0) / (result.step_time_s or 1.0)

@@ -1,8 +1,4 @@
-"""A timeline as a Chrome trace in Kineto's format, for Perfetto (docs/results.md), in whole nanoseconds.
-
-Only the content of the timeline is drawn: a link's counter is the mean rate of the flows with slices at that time, so
-that its area is the bytes that crossed the link.
-"""
+"""A timeline as a Chrome trace in Kineto's format, for Perfetto (docs/results.md), in whole nanoseconds."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -288,13 +284,7 @@ def program_trace(result: ProgramResult) -> str:
 
 
 def step_trace(timeline: Timeline, name: str, n_ranks: int = 1, held: Sequence[HeldAt] = ()) -> str:
-    """Return *timeline* as the JSON text of a trace called *name*; equal timelines give equal text.
-
-    *held*: the memory that a rank has in use over the step, which becomes a counter.
-
-    Of equal ranks, only the simulated one is drawn.  Latencies of transfers to and from servers overlap the next ones
-    and are not drawn, but for the last, with which the timeline ends.
-    """
+    """Return *timeline* as the JSON text of a trace called *name*, with the memory *held* as a counter."""
     sheet = Sheet(timeline.machine, frozenset(critical_path(timeline)))
     at = _places(timeline, timeline.machine)
     for task, span in timeline.ran():

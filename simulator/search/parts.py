@@ -199,11 +199,7 @@ class RankWork:
         return self._kept.once((sample, more), lambda: self._longer(sample, more)) if more else self._held(sample)
 
     def _longer(self, sample: tuple[int, ...], more: int) -> NetworkMemory:
-        """Return :meth:`_held` of *sample* with *more* of the equal blocks.
-
-        The first half of the moments belongs to the last block's backward pass, when all blocks still save activations;
-        the second half to the first block's, when all others already have gradients.
-        """
+        """Return :meth:`_held` of *sample* with *more* of the equal blocks."""
         held, three, two = self._held(sample), self._held((1, 2, 3)), self._held((1, 2))
         saved = casts = graded = 0.0
         if three.moments:
