@@ -1,28 +1,4 @@
-"""Calibration files: the YAML that ``validate calibrate`` writes and ``simulate --calibration`` reads.
-
-.. code-block:: yaml
-
-    schema_version: 1
-    devices:
-      v100-pcie-32gb:
-        compute: 0.97
-        bandwidth: 1.02
-        dispatch: 1.1
-        by_class: {gemm: 1.05}
-        host: {forward_s: 9.1e-06}
-        neighbours:
-          - of: rowwise fp32 softmax
-            near: 1.0
-            strength: 0.75
-            noise: 0.1
-            measured:
-              - {rows: 4096, cols: 1024, ratio: 1.08}
-
-``host`` gives seconds that replace constants of ``dispatch.json``.
-``neighbours`` holds measured kernels that correct those near them (:mod:`simulator.devices.neighbours`).
-``clocks`` holds what seconds of load showed of the board's power (:data:`~simulator.questions.calibration.CLOCKS`).
-``spread`` and ``points`` record how certain a device's factors are and the measurements they were fitted to.
-"""
+"""Calibration files, which ``validate calibrate`` writes and ``simulate --calibration`` reads (docs/calibration.md)."""
 
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path

@@ -1,17 +1,7 @@
 """The cost of issuing work, on device and host, and latencies of a core: arithmetic, branches, locks."""
 
+from simulator.devices import dispatch
 from simulator.devices.cpu import Cpu
-from simulator.devices.dispatch import (
-    FrontEndCosts,
-    bare_launch_time,
-    cpu_call_time,
-    cpu_dispatch_time,
-    dispatch_time,
-    graph_launch_time,
-    host_time,
-    in_graph,
-    stays,
-)
 from simulator.devices.predict import Device, operator_costs
 from simulator.errors import InputError
 from simulator.host.answer import HostTime
@@ -42,42 +32,44 @@ def _launch_s(question: LaunchQuestion, device: Device) -> float:
             raise InputError("what is launched is not said; write for example op=elementwise,function=relu,elements=64")
         if on_cpu:
             raise InputError("the host's part of an update, of a CPU")
-        return host_time(device, "update_s", question.parameters)
+        return dispatch.host_time(device, "update_s", question.parameters)
     if question.kernels:
         if on_cpu:
             raise InputError("a CPU has no graphs")
-        launched_s = graph_launch_time(device)
+        launched_s = dispatch.graph_launch_time(device)
         if timed == "host":
             return launched_s
         kernels_s = launch_kernels_s(question, device)
         return launched_s + kernels_s if timed == "device" else max(launched_s, kernels_s)
     if isinstance(device, Cpu):  # which is its own host
         if not question.is_taped:
-            return cpu_call_time(device) + _kernels_s(question, device)
-        return sum(cpu_dispatch_time(device, phase) + _kernels_s(question, device, phase) for phase in question.phases)
+            return dispatch.cpu_call_time(device) + _kernels_s(question, device)
+        return sum(
+            dispatch.cpu_dispatch_time(device, phase) + _kernels_s(question, device, phase) for phase in question.phases
+        )
     if timed == "host":
         of, is_taped = question.operator, question.is_taped
-        issued_s = sum(dispatch_time(device, of, phase, is_taped=is_taped) for phase in question.phases)
-        return issued_s + host_time(device, "gradient_s", question.parameters)
+        issued_s = sum(dispatch.dispatch_time(device, of, phase, is_taped=is_taped) for phase in question.phases)
+        return issued_s + dispatch.host_time(device, "gradient_s", question.parameters)
     kernels_s = launch_kernels_s(question, device)
     if timed == "stream":
-        return max(dispatch_time(device, question.operator, "fwd", is_taped=question.is_taped), kernels_s)
-    return stays(device, kernels_s) if timed == "staying" else kernels_s
+        return max(dispatch.dispatch_time(device, question.operator, "fwd", is_taped=question.is_taped), kernels_s)
+    return dispatch.stays(device, kernels_s) if timed == "staying" else kernels_s
 
 
 def _call_s(question: LaunchQuestion, device: Device) -> float:
     """Return the seconds of a call that runs no operator; raises InputError where it does not apply to the device."""
     if question.operator is not None:
         raise InputError(f"call={question.call} runs no operator; leave op away")
-    costs, call = device.constants(FrontEndCosts), question.call
+    costs, call = device.constants(dispatch.FrontEndCosts), question.call
     if isinstance(device, Cpu):
         if call in ("view", "read"):
-            return cpu_call_time(device)
+            return dispatch.cpu_call_time(device)
         raise InputError(f"call={call}: a CPU has no streams")
     if call == "read":
-        return bare_launch_time(device) + device.constants["copying"].engine_s + costs.wait_s
+        return dispatch.bare_launch_time(device) + device.constants["copying"].engine_s + costs.wait_s
     if call == "empty":
-        return bare_launch_time(device) + (costs.wait_s if question.timed == "device" else 0.0)
+        return dispatch.bare_launch_time(device) + (costs.wait_s if question.timed == "device" else 0.0)
     return costs.wait_s if call == "wait" else costs.call_s
 
 
@@ -87,8 +79,8 @@ def launch_kernels_s(question: LaunchQuestion, device: Device) -> float:
         raise InputError("the host's part has no kernels")
     kernel_s = _kernels_s(question, device)
     if question.kernels and not isinstance(device, Cpu):  # of a graph, the first of which starts like a single one
-        return kernel_s + (question.kernels - 1) * in_graph(device, kernel_s)
-    return in_graph(device, kernel_s) if question.timed == "graph" else kernel_s
+        return kernel_s + (question.kernels - 1) * dispatch.in_graph(device, kernel_s)
+    return dispatch.in_graph(device, kernel_s) if question.timed == "graph" else kernel_s
 
 
 def _kernels_s(question: LaunchQuestion, device: Device, phase: Phase = "fwd") -> float:

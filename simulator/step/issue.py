@@ -32,19 +32,10 @@ from simulator.step.lowering import NORM, TO_MASTER, UNSCALE, KernelRun, Lowerin
 from simulator.step.megatron import buffer_element_bytes, has_engine, has_gradient_buffer, own_tensors, sums_in_fp32
 from simulator.step.precision import scales
 from simulator.step.recompute import reruns_of
+from simulator.workload import operators as ops
 from simulator.workload.backward import BackwardStep, backward_steps
 from simulator.workload.kernels import Kernel, Streaming, error_class
 from simulator.workload.network import Layer, Network, backward_needs, forward_needs, once
-from simulator.workload.operators import (
-    BatchNorm,
-    Copy,
-    Elementwise,
-    Exchange,
-    GroupedLinear,
-    LayerNorm,
-    Operator,
-    Phase,
-)
 from simulator.workload.precision import ELEMENT_BYTES
 
 if TYPE_CHECKING:
@@ -60,11 +51,13 @@ class _Issuer:
         self.network, self.options = network, options
         self.is_megatron = options.framework == "megatron"
         self.lowering = Lowering(device, network, options)
-        self.known: dict[tuple[Operator, Phase, Mix, bool], tuple[float, DeviceWork] | None] = {}  # blocks repeat
+        self.known: dict[
+            tuple[ops.Operator, ops.Phase, Mix, bool], tuple[float, DeviceWork] | None
+        ] = {}  # blocks repeat
         self.runs: dict[tuple[Streaming, ...], DeviceWork] = {}
         self.passes: dict[tuple[KernelRun, Part], tuple[float, DeviceWork]] = {}
         self.updates: dict[int, tuple[float, DeviceWork]] = {}  # of single tensors, by their elements
-        products = [layer.operator for layer in network.layers if isinstance(layer.operator, GroupedLinear)]
+        products = [layer.operator for layer in network.layers if isinstance(layer.operator, ops.GroupedLinear)]
         self.reads_rows = not any(product.routing.padded for product in products)  # else all experts are filled up
         self.looks: Mapping[str, int] = {}
         self.extras: Mapping[tuple[str, str], ExpertExtras] = {}
@@ -75,13 +68,13 @@ class _Issuer:
         self.scale = framework_scale(device, options.framework, engine=has_engine(network))
         self.is_inductor = options.compiled and options.framework != "tensorflow" and isinstance(device, Gpu)
         self.of_library = framework_scale(device, options.framework) / self.scale  # calls of a module in C++
-        exchanges = any(isinstance(layer.operator, Exchange) for layer in network.layers)
+        exchanges = any(isinstance(layer.operator, ops.Exchange) for layer in network.layers)
         backward, self.added_needs = backward_needs(network) if exchanges else ({}, {})
         forward = forward_needs(network) if exchanges else {}
         self.needs: Mapping[Part, Mapping[str, tuple[str, ...]]] = {"forward": forward, "backward": backward}
 
-    def layer(self, layer: Layer, phase: Phase, part: Part) -> Iterator[Launch]:
-        if isinstance(layer.operator, Exchange):
+    def layer(self, layer: Layer, phase: ops.Phase, part: Part) -> Iterator[Launch]:
+        if isinstance(layer.operator, ops.Exchange):
             yield from self.exchanged(layer, layer.operator, part)
             return
         extra = self.extras.get((layer.name, part))
@@ -115,7 +108,7 @@ class _Issuer:
         """Yield passes of an expert layer besides its own kernels: *calls* of plain torch, and one for each pass."""
         if not kernels and not calls:
             return
-        stand_in = dispatch_time(self.device, Copy(1), "fwd" if part == "forward" else "bwd_data")
+        stand_in = dispatch_time(self.device, ops.Copy(1), "fwd" if part == "forward" else "bwd_data")
         host_s = len(kernels) * stand_in + calls * stand_in / self.scale
         needs = self.needs[part].get(layer.name, ())
         yield Launch(f"{layer.name} (passes)", part, host_s, self.passed(kernels), layer=layer.name, needs=needs)
@@ -123,7 +116,7 @@ class _Issuer:
     def added(self, step: BackwardStep, steps: Mapping[str, BackwardStep]) -> tuple[int, ...]:
         """Return the sizes of the gradients that *step* adds; none where its layer is a step of a function."""
         extra = self.extras.get((step.layer.name, "backward"))
-        steps_in = Elementwise if step.layer.part == "experts" else Elementwise | Copy
+        steps_in = ops.Elementwise if step.layer.part == "experts" else ops.Elementwise | ops.Copy
         if extra is not None and extra.own is not None and isinstance(step.layer.operator, steps_in):
             return ()
         joined = self.lowering.joined.get(step.layer.name)
@@ -136,13 +129,13 @@ class _Issuer:
             self.runs[kernels] = self.work(tuple(map(KernelRun, kernels)))
         return self.runs[kernels]
 
-    def more_kernels(self, operator: Operator) -> int:
+    def more_kernels(self, operator: ops.Operator) -> int:
         """Return the extra kernels of an expert layer: Megatron-LM launches one kernel per expert."""
-        return operator.busy_experts - 1 if isinstance(operator, GroupedLinear) and self.is_megatron else 0
+        return operator.busy_experts - 1 if isinstance(operator, ops.GroupedLinear) and self.is_megatron else 0
 
-    def exchanged(self, layer: Layer, operator: Exchange, part: Part) -> Iterator[Launch]:
+    def exchanged(self, layer: Layer, operator: ops.Exchange, part: Part) -> Iterator[Launch]:
         needs, forward = self.needs[part].get(layer.name, ()), part == "forward"
-        host_s = dispatch_time(self.device, Copy(operator.elements), "fwd" if forward else "bwd_data")
+        host_s = dispatch_time(self.device, ops.Copy(operator.elements), "fwd" if forward else "bwd_data")
         waits = forward and self.reads_rows and layer.name in self.looks
         for sent in collectives_of(operator, self.device, self.options, forward=forward):
             yield Launch(layer.name, part, host_s, NOTHING, waits, layer=layer.name, sent=sent, needs=needs)
@@ -151,7 +144,7 @@ class _Issuer:
             sent = LayerCollective("ep", "all-to-all", size_bytes)
             yield Launch(name, part, host_s, NOTHING, layer=layer.name, sent=sent, needs=needs)
 
-    def priced(self, layer: Layer, phase: Phase) -> tuple[float, DeviceWork] | None:
+    def priced(self, layer: Layer, phase: ops.Phase) -> tuple[float, DeviceWork] | None:
         """Return the host seconds and the kernels of *layer* in *phase*; None if nothing runs."""
         operator = self.lowering.computed(layer, phase)
         if operator is None:
@@ -164,7 +157,7 @@ class _Issuer:
         runs = self.lowering.layer(operator, phase, mix, has_parameters=has_parameters)
         more = self.more_kernels(operator) * (2 if phase == "bwd" else 1)
         more_s = self.of_library * host_time(self.device, "product_s", more)
-        calls = len(runs) if isinstance(operator, LayerNorm) and operator.plain else 1
+        calls = len(runs) if isinstance(operator, ops.LayerNorm) and operator.plain else 1
         host_s = calls * dispatch_time(self.device, operator, phase) + more_s if runs else 0.0
         found = self.known[key] = (host_s, self.work(runs)) if runs else None
         return found
@@ -182,7 +175,7 @@ class _Issuer:
 
     def generated_s(self, layers: Sequence[Layer], work: DeviceWork, part: Part) -> float:
         """Return the host seconds of launching *work*, kernels that a compiler generated for *layers*."""
-        norms = sum(isinstance(layer.operator, BatchNorm) for layer in layers) if self.options.trains else 0
+        norms = sum(isinstance(layer.operator, ops.BatchNorm) for layer in layers) if self.options.trains else 0
         if not self.is_inductor:
             return len(work.costs) * bare_launch_time(self.device)
         more = norms * _MORE_OF_BATCH_NORM[part]
@@ -193,7 +186,7 @@ class _Issuer:
         if key not in self.passes:
             assert isinstance(run.kernel, Streaming)
             function, n = run.kernel.function, run.kernel.elements
-            stand_in = Copy(n) if function == "copy" else Elementwise(function, n)
+            stand_in = ops.Copy(n) if function == "copy" else ops.Elementwise(function, n)
             host_s = dispatch_time(self.device, stand_in, "fwd" if part == "forward" else "bwd_data")
             if self.is_inductor and part != "update":
                 host_s = host_time(self.device, "generated_s")
@@ -271,7 +264,7 @@ def _issued(device: Device, network: Network, options: StepOptions) -> tuple[Lau
         issues += _backward(issuer, groups)
     if options.mode == "train":
         issues += _update(issuer, network, options)
-    if any(isinstance(layer.operator, Exchange) and layer.operator.beside for layer in network.layers):
+    if any(isinstance(layer.operator, ops.Exchange) and layer.operator.beside for layer in network.layers):
         issues = shared_beside(network, issues)
     if issuer.is_inductor:
         issues = called_compiled(device, network, issues, taped=options.mode != "inference")
@@ -297,7 +290,7 @@ def gradient_work(device: Device, network: Network, options: StepOptions) -> Map
     issuer = _Issuer(device, network, options)
     found = {}
     for step in backward_steps(network):
-        if step.layer.trained and not isinstance(step.layer.operator, Exchange):
+        if step.layer.trained and not isinstance(step.layer.operator, ops.Exchange):
             priced = issuer.priced(step.layer, "bwd_weight")
             if priced is not None:
                 found[step.layer.name] = priced[1]

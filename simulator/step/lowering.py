@@ -14,18 +14,7 @@ from simulator.devices.optimizer import TensorPass, first_reads, optimizer_kerne
 from simulator.devices.predict import Device, kernel_cost
 from simulator.questions.options import PYTORCH, QUANTISED, StepOptions
 from simulator.records import dataclass, replace
-from simulator.step.conversions import (
-    casts_of,
-    is_before,
-    is_plain,
-    laid_out,
-    lays_out_channels_last,
-    nvfp4_passes,
-    nvfp4_weights,
-    quantised_layers,
-    read_by_products,
-    wide_tensors,
-)
+from simulator.step import conversions
 from simulator.step.fusion import FusedLayers
 from simulator.step.megatron import buffer_element_bytes, has_gradient_buffer, sums_in_fp32
 from simulator.step.memory import held_in, need_of
@@ -107,8 +96,10 @@ class Lowering:
     def __init__(self, device: Device, network: Network, options: StepOptions) -> None:
         self._device, self._network, self._options = device, network, options
         self._element_bytes = element = ELEMENT_BYTES[storage_of(options.precision)]
-        self._wide = wide_tensors(network) if autocasts(options.precision) else (False,) * len(network.elements)
-        self._turned = lays_out_channels_last(device, network, options)
+        self._wide = (
+            conversions.wide_tensors(network) if autocasts(options.precision) else (False,) * len(network.elements)
+        )
+        self._turned = conversions.lays_out_channels_last(device, network, options)
         self._written = {layer.output for layer in network.layers}
         self._bias_later = {  # convolutions whose results only pointwise operators and reductions over rows read
             layer.name
@@ -119,7 +110,10 @@ class Lowering:
         self._needed = needs_gradient(network)
         eager = not options.compiled and options.precision not in QUANTISED
         self._dynamic = eager and options.framework in PYTORCH and options.framework != "megatron"  # it has its own
-        narrow = (network.layers[index] for index in sorted(quantised_layers(network, options.precision), reverse=True))
+        narrow = (
+            network.layers[index]
+            for index in sorted(conversions.quantised_layers(network, options.precision), reverse=True)
+        )
         self._quantises = {layer.inputs[0]: layer.name for layer in narrow}  # the first of the layers that read it
         self.joined: Mapping[str, JointProduct] = {}
         if options.framework == "megatron":
@@ -127,7 +121,7 @@ class Lowering:
 
             self.joined = joint_products(network)
         self._sizes = [n * (FP32_BYTES if w else element) for n, w in zip(network.elements, self._wide, strict=True)]
-        for tensor in read_by_products(network) if options.compiled else ():
+        for tensor in conversions.read_by_products(network) if options.compiled else ():
             self._sizes[tensor] = network.elements[tensor] * element  # compilers write these in the products' format
         need = need_of(held_in(network, options), options, device)
         self._forgotten = forgotten_share(device, need.allocated_bytes - need.workspace_bytes)
@@ -135,14 +129,14 @@ class Lowering:
     def mix(self, layer: Layer) -> Mix:
         """Return the number formats in which *layer* computes."""
         precision = precision_of(self._options.precision, layer.operator, self._device)
-        if precision in ("fp8", "nvfp4") and is_plain(layer):
+        if precision in ("fp8", "nvfp4") and conversions.is_plain(layer):
             precision = storage_of(self._options.precision)  # the logits stay in bf16
         if isinstance(layer.operator, Copy):
             strided = self._dynamic and len(layer.inputs) == 1
             return Mix("fp32" if self._wide[layer.output] else precision, strided=strided)
         if not self._wide[layer.output] or layer.operator.is_product:
             return Mix(precision)
-        if layer.operator.fp32_always and self._dynamic and not is_before(self._device, "1.10"):
+        if layer.operator.fp32_always and self._dynamic and not conversions.is_before(self._device, "1.10"):
             return Mix("fp32", narrow_rows=not self._wide[layer.inputs[0]])
         promotes = layer.operator.autocast == "promotes"
         return Mix("fp32", sum(not self._wide[tensor] for tensor in layer.inputs) if promotes else 0)
@@ -169,12 +163,12 @@ class Lowering:
             kernels = tuple(k.by_index() if isinstance(k, Streaming) else k for k in kernels)
         if mix.narrow_inputs or mix.narrow_rows or mix.strided:
             kernels = tuple(self._mixed(at, kernel, operator, phase, mix) for at, kernel in enumerate(kernels))
-        if options.compiled and (fused or not is_before(self._device, "2.1")):
+        if options.compiled and (fused or not conversions.is_before(self._device, "2.1")):
             kernels = tuple(padded(self._device, kernel) for kernel in kernels)
         if self._is_pointwise(operator):
             kernels = (Streaming("batch_norm", n := operator.output_elements, n * element, n * element),)
         if isinstance(operator, Conv2d | BatchNorm):
-            kernels = laid_out(self._device, kernels, channels_last=self._is_by_pixels(operator))
+            kernels = conversions.laid_out(self._device, kernels, channels_last=self._is_by_pixels(operator))
         if not self._dynamic:
             kernels = tuple(replace(k, own=False) if isinstance(k, Rowwise) else k for k in kernels)
         if options.framework == "megatron":  # Transformer Engine's normalisation
@@ -214,9 +208,9 @@ class Lowering:
         if layer.inputs and is_cast and precision == "fp8":  # with its transpose: both read by rows
             yield self._copied(elements[layer.inputs[0] if forward else layer.output], half, 2 * ELEMENT_BYTES["fp8"])
         elif precision == "nvfp4" and (not forward or self._quantises[layer.inputs[0]] == layer.name):
-            yield from map(KernelRun, nvfp4_passes(elements[layer.inputs[0] if forward else layer.output]))
+            yield from map(KernelRun, conversions.nvfp4_passes(elements[layer.inputs[0] if forward else layer.output]))
         if autocasts(policy):  # compilers fuse these into the kernels that write what is cast
-            for cast in casts_of(layer, self._wide, policy):
+            for cast in conversions.casts_of(layer, self._wide, policy):
                 fused = self._options.compiled and cast.tensor in self._written
                 if not fused and (not cast.backward_alone if forward else self._needed[cast.tensor]):
                     widths = (FP32_BYTES, half) if cast.to_half == forward else (half, FP32_BYTES)
@@ -234,7 +228,7 @@ class Lowering:
 
     def _copied(self, elements: int, read: int, written: int) -> KernelRun:
         """Return a copy; PyTorch has kernels for casts to 16 bits from 2.6 on (pull request 137053), not to fp32."""
-        has_kernel = written == read or (written < read and not is_before(self._device, "2.6"))
+        has_kernel = written == read or (written < read and not conversions.is_before(self._device, "2.6"))
         form: PassForm = "" if has_kernel or not self._dynamic else "casts"
         return KernelRun(Streaming("copy", elements, elements * read, elements * written, form))
 
@@ -281,7 +275,7 @@ class Lowering:
         cold = self._forgotten * kept_bytes / moved if moved else 0.0
         kernels = reducing.operator.kernels("fwd" if forward else "bwd", self.mix(reducing).precision)
         if isinstance(reducing.operator, BatchNorm):
-            kernels = laid_out(self._device, kernels, channels_last=self._is_by_pixels(reducing.operator))
+            kernels = conversions.laid_out(self._device, kernels, channels_last=self._is_by_pixels(reducing.operator))
         over_rows, *others = (kernel for kernel in kernels if isinstance(kernel, Rowwise))
         of_parameters = others if reducing.trained else ()
         return (KernelRun(over_rows, cold, moved), *(KernelRun(kernel) for kernel in of_parameters))
@@ -317,8 +311,8 @@ class Lowering:
             if narrow:  # with their transposes, by the scales of earlier steps (delayed scaling)
                 cast = Streaming("copy", narrow, self._element_bytes * narrow, 2 * narrow)
                 yield "weights to fp8", self._run(cast, 0.0)
-        quantised = nvfp4_weights(self._network, options.precision)
-        for kernel in nvfp4_passes(quantised) if quantised else ():
+        quantised = conversions.nvfp4_weights(self._network, options.precision)
+        for kernel in conversions.nvfp4_passes(quantised) if quantised else ():
             yield "weights to nvfp4", self._run(kernel, 0.0)
 
     def tensor_update(self, elements: int) -> Iterator[tuple[TensorPass, KernelRun]]:

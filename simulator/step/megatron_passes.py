@@ -7,18 +7,9 @@ from math import comb
 from simulator.questions.options import StepOptions
 from simulator.records import dataclass, replace
 from simulator.step.precision import storage_of
+from simulator.workload import operators as ops
 from simulator.workload.kernels import Streaming
 from simulator.workload.network import Layer, Network, block_name, once
-from simulator.workload.operators import (
-    Attention,
-    Copy,
-    Elementwise,
-    Exchange,
-    GroupedLinear,
-    Linear,
-    Operator,
-    Reduction,
-)
 from simulator.workload.operators.grouped import Routing
 from simulator.workload.operators.moves import rows_gathered, rows_spread
 from simulator.workload.precision import ELEMENT_BYTES
@@ -52,7 +43,7 @@ Extras = Mapping[tuple[str, str], ExpertExtras]  # by layer, and "forward" or "b
 class JointProduct:
     """What runs for a layer: ``operator`` of all, or None, if another stands for it."""
 
-    operator: Operator | None = None
+    operator: ops.Operator | None = None
     adds_as: str = ""  # the layer where its gradients are added to others; "": nowhere
 
 
@@ -62,7 +53,7 @@ def joint_products(network: Network) -> dict[str, JointProduct]:
     alike: dict[tuple[object, ...], list[Layer]] = {}
     for layer in network.layers:
         operator = layer.operator
-        if type(operator) is Linear and layer.split == "columns" and block_name(layer.name):
+        if type(operator) is ops.Linear and layer.split == "columns" and block_name(layer.name):
             key = block_name(layer.name), layer.part, layer.inputs, bool(layer.trained), operator.bias
             alike.setdefault(key, []).append(layer)
     by_name = {layer.name: layer for layer in network.layers}
@@ -81,9 +72,9 @@ def _join(layers: Sequence[Layer], found: dict[str, JointProduct], *, widens: bo
     """Add what stands for each of *layers* to *found*; *widens*: their results are beside one another."""
     found.update((layer.name, JointProduct()) for layer in layers)
     first, elements = layers[0].operator, sum(layer.operator.output_elements for layer in layers)
-    if widens and isinstance(first, Linear):
+    if widens and isinstance(first, ops.Linear):
         first = replace(first, outputs=elements // first.rows)
-    elif isinstance(first, Elementwise):
+    elif isinstance(first, ops.Elementwise):
         first = replace(first, elements=elements)
     found[layers[0].name] = JointProduct(first, adds_as=layers[-1].name)
 
@@ -104,7 +95,7 @@ def _copy(elements: int, read: int, written: int, function: str = "copy") -> Str
 
 def split_passes(network: Network, element: int) -> Extras:
     """Return the copies of queries out of, and of all gradients into, a joined product of attention."""
-    attentions = [(each.name, each.operator) for each in network.layers if isinstance(each.operator, Attention)]
+    attentions = [(each.name, each.operator) for each in network.layers if isinstance(each.operator, ops.Attention)]
     groups = {block_name(name): operator.kv_heads or operator.heads for name, operator in attentions}
     found: dict[tuple[str, str], ExpertExtras] = {}
     for layer in network.layers:
@@ -126,8 +117,10 @@ def fused_passes(network: Network, element: int) -> Extras:
     for layer in network.layers:
         function, _, _ = layer.name.rpartition(".")
         block, _, own = function.rpartition(".")
-        rotates = own.startswith(_ROTATES) and isinstance(layer.operator, Elementwise | Copy) and block not in latent
-        if rotates or (layer.part == "feed-forward" and isinstance(layer.operator, Elementwise)):
+        rotates = (
+            own.startswith(_ROTATES) and isinstance(layer.operator, ops.Elementwise | ops.Copy) and block not in latent
+        )
+        if rotates or (layer.part == "feed-forward" and isinstance(layer.operator, ops.Elementwise)):
             functions.setdefault((function, rotates), []).append(layer)
     found: dict[tuple[str, str], ExpertExtras] = {}
     for (_, rotates), layers in functions.items():
@@ -150,10 +143,10 @@ class _Mixture:
     """The layers of one expert layer, from its dispatch to its combination, and their sizes on this rank."""
 
     layers: Sequence[Layer]
-    first: GroupedLinear
-    last: GroupedLinear
-    combine: Reduction
-    exchange: Exchange | None  # of experts
+    first: ops.GroupedLinear
+    last: ops.GroupedLinear
+    combine: ops.Reduction
+    exchange: ops.Exchange | None  # of experts
     experts: int  # on all ranks
     tokens: int
 
@@ -171,16 +164,16 @@ def expert_passes(network: Network, element: int, *, narrow: bool) -> Extras:
     router: Layer | None = None
     for part, run in groupby(network.layers, key=lambda layer: layer.part):
         layers = list(run)
-        products = [x.operator for x in layers if isinstance(x.operator, GroupedLinear) and part == "experts"]
-        combine = next((x.operator for x in reversed(layers) if isinstance(x.operator, Reduction)), None)
-        chooses = [x for x in layers if isinstance(x.operator, Elementwise) and x.operator.function == "topk"]
+        products = [x.operator for x in layers if isinstance(x.operator, ops.GroupedLinear) and part == "experts"]
+        combine = next((x.operator for x in reversed(layers) if isinstance(x.operator, ops.Reduction)), None)
+        chooses = [x for x in layers if isinstance(x.operator, ops.Elementwise) and x.operator.function == "topk"]
         router = chooses[-1] if chooses else router
         if products and combine is not None and router is not None and products[0].rows >= combine.cols:
             tokens = products[0].rows // combine.cols
             if products[0].routing != Routing():  # rows are those of the busiest rank, or fewer than are routed
                 tokens = combine.rows // products[-1].outputs
             experts = max(products[0].experts, router.operator.output_elements // tokens)
-            sent = [x.operator for x in layers if isinstance(x.operator, Exchange) and x.operator.axis == "ep"]
+            sent = [x.operator for x in layers if isinstance(x.operator, ops.Exchange) and x.operator.axis == "ep"]
             exchange = sent[0] if sent else None
             mixture = _Mixture(layers, products[0], products[-1], combine, exchange, experts, tokens)
             one = _copy(tokens * experts, _WIDE, _WIDE)
@@ -201,9 +194,9 @@ def _layers(m: _Mixture, element: int, *, narrow: bool) -> Extras:
     if m.exchange is not None and m.exchange.flex:
         n = m.arriving * hidden * element
         into, out, laid, summed = (replace(there, read_bytes=n),), (replace(back, written_bytes=n),), (), ()
-    products = [place for place, layer in enumerate(m.layers) if isinstance(layer.operator, GroupedLinear)]
+    products = [place for place, layer in enumerate(m.layers) if isinstance(layer.operator, ops.GroupedLinear)]
     first, last = products[0], products[-1]
-    gate = [place for place in range(first, last) if isinstance(m.layers[place].operator, Elementwise)][-1:]
+    gate = [place for place in range(first, last) if isinstance(m.layers[place].operator, ops.Elementwise)][-1:]
     found: dict[tuple[str, str], ExpertExtras] = {}
     for place, layer in enumerate(m.layers):
         ways: tuple[ExpertExtras, ExpertExtras] | None = None
@@ -218,11 +211,11 @@ def _layers(m: _Mixture, element: int, *, narrow: bool) -> Extras:
                     ExpertExtras(after=(*forward, *out), calls=calls),
                     ExpertExtras(before=(*into, *backward), calls=calls_back),
                 )
-        elif isinstance(layer.operator, Copy):
+        elif isinstance(layer.operator, ops.Copy):
             ways = ExpertExtras(laid), ExpertExtras(summed)
-        elif isinstance(layer.operator, Reduction):
+        elif isinstance(layer.operator, ops.Reduction):
             ways = ExpertExtras(summed), ExpertExtras(laid)
-        elif isinstance(layer.operator, Elementwise):
+        elif isinstance(layer.operator, ops.Elementwise):
             ways = _activation(m, element) if place in gate else (ExpertExtras(()), ExpertExtras(()))
         if ways is not None:
             found[layer.name, "forward"], found[layer.name, "backward"] = ways
@@ -233,7 +226,7 @@ def _activation(m: _Mixture, element: int) -> tuple[ExpertExtras, ExpertExtras]:
     n, wide, of_rows = m.first.rows * m.last.inputs, m.first.rows * m.first.outputs, m.first.rows * _WIDE
     forward = Streaming("silu", n, wide * element + of_rows, n * element)
     backward = Streaming("silu_bwd", n, (wide + n) * element + of_rows, wide * element + of_rows)
-    if not any(isinstance(x.operator, Elementwise) and x.operator.function == "clamp" for x in m.layers):
+    if not any(isinstance(x.operator, ops.Elementwise) and x.operator.function == "clamp" for x in m.layers):
         return ExpertExtras((forward,)), ExpertExtras((backward,))
     clamp, joined = _copy(n, element, element, "clamp"), _copy(wide, element, element)
     # PyTorch's ``clamp_backward``, of one bound and of two: a mask of bytes for each, both joined, and a choice.
@@ -263,8 +256,8 @@ def looks_of(network: Network) -> dict[str, int]:
     found: dict[str, tuple[str, int]] = {}  # by block
     for layer in network.layers:
         operator, block = layer.operator, block_name(layer.name)
-        rows = operator.rows if isinstance(operator, GroupedLinear) and operator.experts > 1 else 0
-        if layer.part == "experts" and (rows or isinstance(operator, Exchange)):
+        rows = operator.rows if isinstance(operator, ops.GroupedLinear) and operator.experts > 1 else 0
+        if layer.part == "experts" and (rows or isinstance(operator, ops.Exchange)):
             name, before = found.get(block, (layer.name, 0))
             found[block] = name, before or rows
     return dict(found.values())

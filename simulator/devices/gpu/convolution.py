@@ -4,7 +4,7 @@ from copy import copy
 from math import ceil
 
 from simulator.devices import KernelCost, bound_of
-from simulator.devices.gpu import Gpu
+from simulator.devices.gpu import Gpu, rates
 from simulator.devices.gpu.convolution_algorithms import (
     ANY_TILES,
     NARROW,
@@ -21,15 +21,6 @@ from simulator.devices.gpu.convolution_algorithms import (
 )
 from simulator.devices.gpu.memory import issue_time, memory_time
 from simulator.devices.gpu.product import tensor_product_time
-from simulator.devices.gpu.rates import (
-    BYTES_AT_ONCE,
-    energy_time,
-    held,
-    multiplies_bytes,
-    sustained_clock,
-    tensor_pace,
-    tensor_rate,
-)
 from simulator.questions.where import Month
 from simulator.workload.kernels import Gemm
 from simulator.workload.operators import Conv2d, Convolution
@@ -70,12 +61,12 @@ def convolution_cost(gpu: Gpu, kernel: Convolution) -> KernelCost:
     Raises InputError where the device has no figure for the kernel's precision.
     """
     asked = Problem(gpu, kernel, ELEMENT_BYTES[kernel.precision])
-    tensor_flops_per_s = tensor_rate(gpu, kernel.precision)
+    tensor_flops_per_s = rates.tensor_rate(gpu, kernel.precision)
     if kernel.precision == "tf32" and "tf32" in gpu.peak_flops_per_s:  # a way of its own, even where it has fp32's rate
-        tensor_flops_per_s = tensor_flops_per_s or held(gpu, gpu.peak("tf32"), "tf32")
+        tensor_flops_per_s = tensor_flops_per_s or rates.held(gpu, gpu.peak("tf32"), "tf32")
     if not gpu.any_shape_on_tensor_cores and _is_dilated(kernel.shape):
         tensor_flops_per_s = 0.0
-    on_lanes = not tensor_flops_per_s and multiplies_bytes(gpu, kernel.precision)
+    on_lanes = not tensor_flops_per_s and rates.multiplies_bytes(gpu, kernel.precision)
     plain = kernel.direction == "fwd" and kernel.shape.groups == 1
     packed = kernel.precision == "int8" and gpu.traits.int8_dot_products and plain
     if packed:  # transforms do not apply: their sums overflow a byte
@@ -100,7 +91,7 @@ def _is_dilated(shape: Conv2d) -> bool:
 
 def _of_bytes(asked: Problem) -> Problem:
     """Return *asked* for lanes that multiply four bytes at once, at the clock they sustain for int8."""
-    faster = BYTES_AT_ONCE * sustained_clock(asked.gpu, "int8") / sustained_clock(asked.gpu, "fp32")
+    faster = rates.BYTES_AT_ONCE * rates.sustained_clock(asked.gpu, "int8") / rates.sustained_clock(asked.gpu, "fp32")
     found = copy(asked)
     found.rate_flops_per_s = found.hot_rate_flops_per_s = asked.hot_rate_flops_per_s * faster
     return found
@@ -200,7 +191,7 @@ def explicit_gemm(problem: Problem) -> ConvolutionAlgorithm:
 def tensor_gemm(problem: Problem, kernel: Convolution, rate_flops_per_s: float) -> ConvolutionAlgorithm:
     """Return the implicit product on tensor cores, with copies of images by planes unless it has one tap."""
     costs, groups, traits = problem.costs, problem.shape.groups, problem.gpu.traits
-    pace = tensor_pace(problem.gpu, kernel.precision)
+    pace = rates.tensor_pace(problem.gpu, kernel.precision)
     c_in, c_out = (_CHANNELS * ceil(c / _CHANNELS) for c in (problem.c_in, problem.c_out))
     images = c_in * groups * problem.pixels_touched
     result = c_out * groups * problem.pixels_out
@@ -232,7 +223,7 @@ def tensor_gemm(problem: Problem, kernel: Convolution, rate_flops_per_s: float) 
         m, tiles = problem.taps * _FILTER_TILE * ceil(c_in / _FILTER_TILE), ((_FILTER_TILE, _FILTER_TILE),)
     compute_s = max(
         blocks_time(costs.residency, engine, m, n, k, tiles, batch=groups, splits=splits, split_s=split_s),
-        energy_time(problem.gpu, kernel.precision, float(kernel.flop)),
+        rates.energy_time(problem.gpu, kernel.precision, float(kernel.flop)),
     )
     memory_s = n_bytes / problem.bandwidth_Bps
     turned: tuple[float, ...] = (read_bytes,) if problem.direction == "fwd" else (read_bytes, written_bytes)

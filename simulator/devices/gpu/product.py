@@ -9,17 +9,8 @@ from typing import TYPE_CHECKING, ClassVar, get_args
 
 from simulator.constants import Values
 from simulator.devices import Bound, bound_of
-from simulator.devices.gpu import Gpu
+from simulator.devices.gpu import Gpu, rates
 from simulator.devices.gpu.memory import achieved_bandwidth, l2_bandwidth, resident_share
-from simulator.devices.gpu.rates import (
-    arithmetic_rate,
-    computes_on_tensor_cores,
-    energy_time,
-    highest_clock,
-    sustained_clock,
-    tensor_pace,
-    working_clock,
-)
 from simulator.records import dataclass, replace
 from simulator.workload.kernels import Gemm
 from simulator.workload.precision import ELEMENT_BYTES, Precision
@@ -136,9 +127,9 @@ _SIDES = (
 @lru_cache(maxsize=4096)
 def tiles_for(gpu: Gpu, precision: Precision, layout: str, batched: bool) -> tuple[Tile, ...]:
     """Return the tiles that a library has for products in *precision* with *layout*, the largest first."""
-    tensor, c = computes_on_tensor_cores(gpu, precision), gpu.constants["gemm"]
-    clock_Hz = sustained_clock(gpu, precision)
-    sm_rate = arithmetic_rate(gpu, precision) / gpu.sm_count * clock_Hz / gpu.boost_clock_Hz
+    tensor, c = rates.computes_on_tensor_cores(gpu, precision), gpu.constants["gemm"]
+    clock_Hz = rates.sustained_clock(gpu, precision)
+    sm_rate = rates.arithmetic_rate(gpu, precision) / gpu.sm_count * clock_Hz / gpu.boost_clock_Hz
     # Since Ampere, lanes too have kernels whose threads copy operands while they multiply.
     hiding = gpu.constants(TensorProducts).copies.alone if gpu.traits.kernels == "ampere" else c.alone
     tiles = []
@@ -214,7 +205,7 @@ class TensorProducts(Values, file="tensor_product"):
 
 def is_pipelined(gpu: Gpu, precision: Precision) -> bool:
     """Return whether products in *precision* run on tensor cores with asynchronous operand loads."""
-    return gpu.traits.operands in ("copies", "warps") and computes_on_tensor_cores(gpu, precision)
+    return gpu.traits.operands in ("copies", "warps") and rates.computes_on_tensor_cores(gpu, precision)
 
 
 def tensor_product_time(gpu: Gpu, kernel: Gemm, implicit: Implicit | None = None) -> ProductTime:
@@ -237,7 +228,7 @@ def tensor_product_time(gpu: Gpu, kernel: Gemm, implicit: Implicit | None = None
     start_s, reduce_s = c.start_clocks / clock_Hz, c.reduce_clocks / clock_Hz
     partial_s_per_byte = 1.0 / (gpu.constants["gemm"].partial_speed * p.memory_Bps)
     # The board supplies the energy no sooner.
-    energy_s = energy_time(gpu, kernel.precision, implicit.flop if implicit else 2.0 * m * n * k * batch)
+    energy_s = rates.energy_time(gpu, kernel.precision, implicit.flop if implicit else 2.0 * m * n * k * batch)
     e, sharpness = c.overlap, both.power_sharpness
 
     def way_of(tile: Tile, parts: int) -> Way:
@@ -269,8 +260,8 @@ def tensor_product_time(gpu: Gpu, kernel: Gemm, implicit: Implicit | None = None
 @lru_cache(maxsize=256)
 def _top_clock(gpu: Gpu) -> float:
     """Return the clock, in Hz, of what is not multiplication: that of the format that leaves most power."""
-    formats = (precision for precision in get_args(Precision) if computes_on_tensor_cores(gpu, precision))
-    return max(gpu.max_clock_Hz, *(highest_clock(gpu, precision) for precision in formats))
+    formats = (precision for precision in get_args(Precision) if rates.computes_on_tensor_cores(gpu, precision))
+    return max(gpu.max_clock_Hz, *(rates.highest_clock(gpu, precision) for precision in formats))
 
 
 def _piece_bytes(kernel: Gemm) -> int:
@@ -296,9 +287,9 @@ def _tiles(gpu: Gpu, precision: Precision, c: Values, turned: int, *, synchronou
     """
     by_warps = gpu.traits.operands == "warps"
     # energy_time limits large products to the board's power
-    clock_Hz = _top_clock(gpu) * gpu.calibration.compute if by_warps else working_clock(gpu, precision)
-    pace = tensor_pace(gpu, precision)
-    sm_rate = arithmetic_rate(gpu, precision) / gpu.sm_count * clock_Hz / gpu.boost_clock_Hz
+    clock_Hz = _top_clock(gpu) * gpu.calibration.compute if by_warps else rates.working_clock(gpu, precision)
+    pace = rates.tensor_pace(gpu, precision)
+    sm_rate = rates.arithmetic_rate(gpu, precision) / gpu.sm_count * clock_Hz / gpu.boost_clock_Hz
     sm_rate *= c.rate / (c.rate + (1.0 - c.rate) * pace)
     if synchronous:
         flop_bytes = gpu.constants(TensorProducts).synchronous_flop_bytes

@@ -3,17 +3,7 @@
 import math
 
 from simulator.devices import Bound, KernelCost
-from simulator.devices.gpu import Gpu
-from simulator.devices.gpu.memory import (
-    VECTOR_BYTES,
-    achieved_bandwidth,
-    compute_time,
-    issue_time,
-    l2_bandwidth,
-    load_clocks,
-    memory_time,
-    near_bytes,
-)
+from simulator.devices.gpu import Gpu, memory
 from simulator.questions.where import Month
 from simulator.workload.kernels import Rowwise
 from simulator.workload.precision import ELEMENT_BYTES
@@ -44,9 +34,9 @@ def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
         return _whole_sum(gpu, kernel, n_bytes)
     if kernel.kind == "sum":
         ends_s = _partial_sums_s(gpu, kernel) if kernel.own and kernel.channels_last else 0.0
-        return _cost(gpu, kernel, memory_time(gpu, n_bytes, 0.0) / column_share, 0.0, n_bytes, ends_s)
+        return _cost(gpu, kernel, memory.memory_time(gpu, n_bytes, 0.0) / column_share, 0.0, n_bytes, ends_s)
     if name.endswith("_weight"):
-        time_s = memory_time(gpu, 2.0 * n_bytes, 0.0) / column_share
+        time_s = memory.memory_time(gpu, 2.0 * n_bytes, 0.0) / column_share
         # A block of PyTorch's sums 32 columns; where rows are many and columns few, a part of the rows
         # (layer_norm_kernel.cu, LaunchGammaBetaBackwardCUDAKernel).
         blocks = -(-kernel.cols // _WARP)
@@ -60,21 +50,21 @@ def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
     in_warps = (name == "softmax" or kernel.in_warps) and kernel.cols <= (2 * WARP_ROW if holds else WARP_ROW)
     if holds and not in_warps and (slots := _held_slots(gpu, kernel)):
         # Two blocks share an SM.
-        compute_s = issue_time(gpu, max(kernel.rows, 2 * gpu.sm_count), slots)
-        return _cost(gpu, kernel, memory_time(gpu, n_bytes, n_bytes), compute_s, 2.0 * n_bytes)
+        compute_s = memory.issue_time(gpu, max(kernel.rows, 2 * gpu.sm_count), slots)
+        return _cost(gpu, kernel, memory.memory_time(gpu, n_bytes, n_bytes), compute_s, 2.0 * n_bytes)
     if name in _IN_WARPS or in_warps:
         read_share = 0.5 if name == "causal_softmax" else 1.0
         read = read_share * (2.0 * n_bytes if backward else n_bytes)
         padded = max(_WARP, 1 << (kernel.cols - 1).bit_length())
         elements = read_share * kernel.rows * padded
-        compute_s = compute_time(gpu, elements, costs.warp_slots)
+        compute_s = memory.compute_time(gpu, elements, costs.warp_slots)
         if holds:  # the elements of a lane, one after the other
             compute_s = max(compute_s, padded / _WARP * costs.lane_clocks / gpu.light_clock_Hz)
         if holds and size < ELEMENT_BYTES["fp32"]:
-            compute_s = max(compute_s, issue_time(gpu, elements, costs.warp_half_slots))
-        return _cost(gpu, kernel, memory_time(gpu, read, n_bytes), compute_s, read + n_bytes)
+            compute_s = max(compute_s, memory.issue_time(gpu, elements, costs.warp_half_slots))
+        return _cost(gpu, kernel, memory.memory_time(gpu, read, n_bytes), compute_s, read + n_bytes)
     if name == "softmax":
-        per_load = VECTOR_BYTES // size
+        per_load = memory.VECTOR_BYTES // size
         is_recent = not backward and (holds or (kernel.kind == "log_softmax" and _is_recent(gpu)))
         threads = _BLOCK if is_recent else _softmax_threads(kernel.cols // per_load)
         vectors, left = divmod(kernel.cols, threads * per_load)
@@ -83,14 +73,14 @@ def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
     else:
         threads, loads = NORM_THREADS, 2 * -(-kernel.cols // (NORM_THREADS * _NORM_VECTOR))
         row_s, slots, again = costs.norm_row_s, costs.warp_slots, 2 if backward else 1
-        waited = load_clocks(gpu, (3 if backward else 2) * n_bytes)
+        waited = memory.load_clocks(gpu, (3 if backward else 2) * n_bytes)
     first = 2 if backward else 1  # arrays of the rows' size that are read, before *again* are read once more
     places = gpu.sm_count * (gpu.traits.threads_per_sm // threads)
     under_way = min(1.0, places / kernel.rows) * n_bytes * first
     missed = again * n_bytes * (1.0 - _found_again(gpu, under_way))
-    memory_s = memory_time(gpu, first * n_bytes, n_bytes)
-    memory_s += missed / achieved_bandwidth(gpu, 1.0)
-    cache_s = (first + again + 1) * n_bytes / l2_bandwidth(gpu)
+    memory_s = memory.memory_time(gpu, first * n_bytes, n_bytes)
+    memory_s += missed / memory.achieved_bandwidth(gpu, 1.0)
+    cache_s = (first + again + 1) * n_bytes / memory.l2_bandwidth(gpu)
     clocks = loads * waited
     if kernel.kind == "layer_norm":
         clocks += loads / 2 * costs.mean_clocks
@@ -101,7 +91,7 @@ def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
     waiting_s = wait_s + max(0.0, kernel.rows / at_once - 1.0) * (row_s + wait_s)
     # Few blocks share an SM's schedulers with few others: with a quarter of the threads, one takes half the time.
     crowding = math.sqrt(min(1.0, max(kernel.rows, gpu.sm_count) / at_once))
-    compute_s = compute_time(gpu, kernel.rows * kernel.cols, slots)
+    compute_s = memory.compute_time(gpu, kernel.rows * kernel.cols, slots)
     moved = (first + 1) * n_bytes + missed
     return _cost(gpu, kernel, max(memory_s, cache_s), max(compute_s, waiting_s), moved, row_s * crowding)
 
@@ -116,7 +106,7 @@ def _held_slots(gpu: Gpu, kernel: Rowwise) -> float:
     costs, size, registers = gpu.constants["rowwise"], ELEMENT_BYTES[kernel.precision], -(-kernel.cols // _BLOCK)
     if registers <= _MOST_REGISTERS:
         return registers * _BLOCK * costs.register_slots
-    fits = kernel.cols * size < _SHARED_BYTES and kernel.cols % (VECTOR_BYTES // size) == 0
+    fits = kernel.cols * size < _SHARED_BYTES and kernel.cols % (memory.VECTOR_BYTES // size) == 0
     return kernel.cols * costs.shared_slots if fits else 0.0
 
 
@@ -128,7 +118,7 @@ def _softmax_threads(vectors: int) -> int:
 
 def _found_again(gpu: Gpu, under_way_bytes: float) -> float:
     """Return the share of a second reading that the last-level cache, or its near half, serves."""
-    costs, size_bytes = gpu.constants["rowwise"], near_bytes(gpu)
+    costs, size_bytes = gpu.constants["rowwise"], memory.near_bytes(gpu)
     if not size_bytes:
         return 0.0
     filled = under_way_bytes / (costs.reuse_share * size_bytes)
@@ -146,8 +136,8 @@ def _channels(gpu: Gpu, kernel: Rowwise) -> KernelCost:
         return _own_channels(gpu, kernel, first, n_bytes)
     kept = not kernel.channels_last and first * kernel.cols * size <= costs.kept_bytes
     again = 0.0 if kept else first * n_bytes
-    memory_s = memory_time(gpu, first * n_bytes, n_bytes)
-    memory_s += again * (1.0 - _found_again(gpu, first * n_bytes)) / achieved_bandwidth(gpu, 1.0)
+    memory_s = memory.memory_time(gpu, first * n_bytes, n_bytes)
+    memory_s += again * (1.0 - _found_again(gpu, first * n_bytes)) / memory.achieved_bandwidth(gpu, 1.0)
     moved, threads_s = (first + 1) * n_bytes + again, 0.0
     if kept and gpu.traits.integers != "shared":
         # One block has an SM, as registers hold its channel; it loads, adds up and stores one after the other.
@@ -204,7 +194,7 @@ def _whole_sum(gpu: Gpu, kernel: Rowwise, n_bytes: float) -> KernelCost:
     parts = _parts(gpu, _WHOLE_THREADS, values)
     waits_s = math.ceil(values / parts / _WHOLE_VECTOR) * costs.sum_load_clocks / gpu.light_clock_Hz
     ends_s = (costs.sum_block_clocks + _added_clocks(gpu, parts, _WHOLE_THREADS)) / gpu.light_clock_Hz
-    return _cost(gpu, kernel, memory_time(gpu, n_bytes, 0.0), waits_s, n_bytes, ends_s, other="latency")
+    return _cost(gpu, kernel, memory.memory_time(gpu, n_bytes, 0.0), waits_s, n_bytes, ends_s, other="latency")
 
 
 _OWN_THREADS = 512  # of a block (``MAX_BLOCK_SIZE``)
@@ -216,7 +206,7 @@ def _own_channels(gpu: Gpu, kernel: Rowwise, arrays: int, n_bytes: float) -> Ker
     """Return the cost of batch normalisation by PyTorch's own kernels, which read *arrays* of *n_bytes* twice."""
     costs, start_s = gpu.constants["batch_norm"], gpu.constants["memory"].start_s
     moved = (2 * arrays + 1) * n_bytes
-    memory_s = memory_time(gpu, arrays * n_bytes, 0.0) + memory_time(gpu, arrays * n_bytes, n_bytes)
+    memory_s = memory.memory_time(gpu, arrays * n_bytes, 0.0) + memory.memory_time(gpu, arrays * n_bytes, n_bytes)
     if kernel.channels_last:
         blocks = -(-kernel.rows // _TILE_CHANNELS) * min(_MOST_TILES, -(-kernel.cols // _TILE_PIXELS))
         threads_s, launches = 0.0, 1
@@ -226,7 +216,7 @@ def _own_channels(gpu: Gpu, kernel: Rowwise, arrays: int, n_bytes: float) -> Ker
         clocks = 2 * arrays * loads * gpu.constants["rowwise"].load_clocks + costs.block_clocks
         threads_s, launches = -(-blocks // at_once) * clocks / gpu.light_clock_Hz, 0
     most = -(-blocks // gpu.sm_count) * gpu.sm_count / blocks  # of the busiest SM, against all alike
-    issued_s = issue_time(gpu, kernel.rows * kernel.cols * most, costs.own_slots)
+    issued_s = memory.issue_time(gpu, kernel.rows * kernel.cols * most, costs.own_slots)
     besides_s = (launches + _HELPERS[arrays]) * start_s
     return _cost(gpu, kernel, memory_s, max(threads_s, issued_s), moved, besides_s, other="latency")
 
