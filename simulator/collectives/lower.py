@@ -1,6 +1,6 @@
 """Map a schedule to a machine, and time it by the alpha-beta model (docs/decisions/collectives.md)."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from math import ceil, floor, inf, sqrt
 
@@ -9,7 +9,7 @@ from simulator.collectives.schedules import Round, Schedule, Send
 from simulator.network.machine import Machine
 from simulator.network.route import Route
 from simulator.network.routing import Router
-from simulator.plan.flow import Carries, FlowData, Region, block, joined_regions
+from simulator.plan.flow import FlowData, Region, block, joined_regions
 from simulator.plan.plan import Flow, PlanBuilder, Work
 from simulator.sums import sums_by_key
 from simulator.workload import Collective
@@ -61,6 +61,7 @@ def lower(
     find = route or request.router.route
     chunk_bytes = size_bytes / schedule.n_chunks
     last: list[int] = list(after)
+    part = region or (lambda chunk: block(chunk, schedule.n_chunks))
     runs: list[list[Round]] = []  # of rounds with equal sends; one with work in memory ends a run
     for step in schedule.rounds:
         if runs and not runs[-1][-1].local and _shape(runs[-1][0]) == _shape(step):
@@ -74,9 +75,9 @@ def lower(
             work = host_work(request.machine, ((where[s.src], where[s.dst]) for s in head.sends))
             if bind(request.machine, work, flows) and BINDING not in builder.notes:
                 builder.notes.append(BINDING)
-            repeat, carries = sum(r.repeat for r in run), _carries(schedule, tuple(run), region)
-            send = partial(builder.transfer, head.label or "round", flows, stream=stream, repeat=repeat)
-            last = [send(after=last, carries=carries, beside=work)]
+            send = partial(builder.transfer, head.label or "round", flows, stream=stream, after=last, beside=work)
+            carries = partial(carried_in, schedule, region=part, rounds=tuple(run))
+            last = [send(repeat=sum(r.repeat for r in run), carries=carries)]
         for local in run[-1].local:
             if run[-1].repeat > 1:
                 raise ValueError("a round with local work cannot repeat")
@@ -90,21 +91,18 @@ def lower(
 
 def carried_in(
     schedule: Schedule, repetition: int, region: Callable[[int], Region], rounds: tuple[Round, ...] | None = None
-) -> Iterator[FlowData]:
-    """Yield the data of each send in one *repetition*, counted over *rounds*, by default all of *schedule*."""
+) -> list[FlowData]:
+    """Return the data of each send in one *repetition*, counted over *rounds*, by default all of *schedule*."""
     m = schedule.n_chunks
     for step in rounds or schedule.rounds:
         if repetition < step.repeat:
             break
         repetition -= step.repeat
-    for send in step.sends:
-        first = send.chunk(repetition, m)
-        yield FlowData(joined_regions(region((first + i) % m) for i in range(send.width)), send.reduce)
-
-
-def _carries(schedule: Schedule, rounds: tuple[Round, ...], region: Callable[[int], Region] | None) -> Carries:
-    part = region or (lambda chunk: block(chunk, schedule.n_chunks))
-    return lambda repetition: list(carried_in(schedule, repetition, part, rounds))
+    chunks = ((send, send.chunk(repetition, m)) for send in step.sends)
+    return [
+        FlowData(joined_regions(region((first + i) % m) for i in range(send.width)), send.reduce)
+        for send, first in chunks
+    ]
 
 
 def _shape(step: Round) -> tuple[tuple[int, int, int], ...]:

@@ -182,7 +182,7 @@ def _carried(
 ) -> list[FlowData]:
     """Return what a round on *ring* carries: over the first hop of each *lap* through a machine, then the second."""
     schedule = _schedule(request, ring)
-    found = list(carried_in(schedule, repetition, partial(region, schedule.n_chunks)))
+    found = carried_in(schedule, repetition, partial(region, schedule.n_chunks))
     return [each for place in range(lap) for each in found[place::lap]]
 
 

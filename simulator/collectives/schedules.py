@@ -240,18 +240,10 @@ def halving_doubling_schedule(collective: Collective, n: int, root: int = 0, *, 
         ends = group.folded if collective != "reduce" else ()
         back = [Send(member, rank, 0, group.bounds[-1]) for rank, member in ends]
     rounds.append(Round(tuple(back), label="unfold"))
-    return _turned(Schedule(n, group.bounds[-1], tuple(each for each in rounds if each.sends)), root)
-
-
-def _turned(schedule: Schedule, root: int) -> Schedule:
-    n = schedule.n_ranks
-    if root % n == 0:
-        return schedule
-
-    def turned(sends: tuple[Send, ...]) -> tuple[Send, ...]:
-        return tuple(replace(send, src=(send.src + root) % n, dst=(send.dst + root) % n) for send in sends)
-
-    return replace(schedule, rounds=tuple(replace(step, sends=turned(step.sends)) for step in schedule.rounds))
+    for at, step in enumerate(rounds if root % n else ()):
+        sends = (replace(send, src=(send.src + root) % n, dst=(send.dst + root) % n) for send in step.sends)
+        rounds[at] = replace(step, sends=tuple(sends))
+    return Schedule(n, group.bounds[-1], tuple(each for each in rounds if each.sends))
 
 
 Stages = list[list[ChunkEdge]]

@@ -105,7 +105,8 @@ class KernelPlanner:
         for i, ring in enumerate(rings):
             fraction = ring.bandwidth_Bps / total
             part = self.request.size_bytes * fraction
-            chains = self._chains(ring)
+            runs = groupby(ring.order, key=lambda rank: self.request.machine.nodes[self.request.ranks[rank]].host)
+            chains = [ring.order[: len(self._hosts[0])]] if self._equal else [tuple(run) for _, run in runs]
             edges = [(b, a, part) for chain in chains for a, b in pairwise(chain)]
             hops = 2 * (max(map(len, chains)) - 1)
             heads = [chain[0] for chain in chains] if self._several else []
@@ -225,12 +226,6 @@ class KernelPlanner:
         inside = max((r.latency_s for r in routes if r.path_class != "net"), default=0.0)
         between = max((r.latency_s for r in routes if r.path_class == "net"), default=0.0)
         return hops * (cost.hop_s * self._pace + inside) + net_hops * (cost.net_hop_s + self._plugin_s + between)
-
-    def _chains(self, ring: FoundRing) -> list[list[int]]:
-        if self._equal:
-            return [list(ring.order[: len(self._hosts[0])])]
-        runs = groupby(ring.order, key=lambda rank: self.request.machine.nodes[self.request.ranks[rank]].host)
-        return [list(run) for _, run in runs]
 
     def _heads(self, ranks: list[int]) -> list[int]:
         """Return a machine's *ranks*: one nearest to each NIC, then a second one, ..., then those near none."""

@@ -146,9 +146,10 @@ class Sight:
         paths: dict[tuple[int, int], DevicePath] = {}
         for gpu in gpus:
             found = self._from(gpu)
-            for other in gpus:
-                if other != gpu and other in found:
-                    paths[gpu, other] = self._peer(gpu, found[other])
+            for other in (other for other in gpus if other != gpu and other in found):
+                way, level = found[other], self._machine.peer_level(*(self._machine.nodes[end] for end in (gpu, other)))
+                reaches = way[0] <= _C2C or _allowed(level, way[0]) or not self._cpus
+                paths[gpu, other] = self._path(gpu, way if reaches else self._over_cpu(gpu, other, way))
         for net in self._rate:
             found = self._from(net)
             for gpu in gpus:
@@ -220,12 +221,6 @@ class Sight:
                 loads[back] = loads.get(back, 0.0) + 1 / 8
         via = edges[0].dst if path_type == _NVB else None
         return DevicePath(path_type, found[1], tuple(edge.link for edge in edges), tuple(loads.items()), via)
-
-    def _peer(self, gpu: int, found: _Way) -> DevicePath:
-        dst = found[2][-1].dst
-        level = self._machine.peer_level(self._machine.nodes[gpu], self._machine.nodes[dst])
-        reaches = found[0] <= _C2C or _allowed(level, found[0]) or not self._cpus
-        return self._path(gpu, found if reaches else self._over_cpu(gpu, dst, found))
 
     def _over_cpu(self, src: int, dst: int, otherwise: _Way) -> _Way:
         reached = self._from(src)

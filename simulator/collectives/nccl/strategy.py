@@ -208,7 +208,7 @@ def communicator_bytes(
                 used |= set() if collective in SENDING else {nccl.choice(graph, collective, size_bytes).algorithm}
     else:
         used = {name for name in ALGORITHMS if has(nccl.version, name)}
-    return taken.channels_bytes() + taken.collectives_bytes(used) + taken.sending_bytes(n_peers)
+    return taken.bytes(used, n_peers)
 
 
 class _Taken:
@@ -236,17 +236,15 @@ class _Taken:
         ranks = self._group.ranks
         return not self._group.router.route(ranks[a], ranks[b]).transport.endswith(staged)
 
-    def channels_bytes(self) -> float:
-        if self.is_rccl or not has(self._version, "cumem"):
-            return 0.0
-        return _PAGE * (3 * max(self._sending, self._graph.comm_channels, self._nvls) + self._nvls)
-
-    def collectives_bytes(self, algorithms: Collection[str]) -> float:
+    def bytes(self, algorithms: Collection[str], n_peers: int) -> float:
+        """Return the bytes for *algorithms*, and for sends to *n_peers* ranks, those of the same machine first."""
         n, hosts, channels = self._group.n_ranks, self._graph.n_nodes, self._graph.comm_channels
         turn = 1 / self._on_host  # of each channel's connections to other machines
         inside = self._peer * ((1 - turn) if self._several else 1)
         edges = 2 * (hosts - 1) / hosts  # of a machine, on average over the nodes of two trees
         found = 0.0
+        if not self.is_rccl and has(self._version, "cumem"):
+            found += _PAGE * (3 * max(self._sending, channels, self._nvls) + self._nvls)
         if "ring" in algorithms:
             found += channels * (inside + turn * self._network)
         if "tree" in algorithms and (n > 2 or "ring" not in algorithms):  # two ranks are joined both ways by a ring
@@ -258,17 +256,13 @@ class _Taken:
             found += _pages(2 * self._nvls * each * self._graph.nvls_channels)
         if "nvls_tree" in algorithms and self._several:
             found += self._nvls * edges * self._network
-        return found
-
-    def sending_bytes(self, n_peers: int) -> float:
-        """Bytes of the connections to *n_peers* ranks, those of the same machine first."""
         chunk = _NVLINK_CHUNK if self._nvlinks and not self._several else _NET_CHUNK
         at_once = 2 if n_peers and self._network else int(has(self._version, "pxn") and self._is_eager)
         each = min(self._sending, 1 << (max(2, 2 * self._nvlinks) - 1).bit_length())
         if self._several:
             each = min(each, self._graph.channels_to_a_peer)
         near = min(n_peers, self._on_host - 1) * each * self._peer
-        return float(near + at_once * self._sending * _SHARED_STEPS * chunk)
+        return found + near + at_once * self._sending * _SHARED_STEPS * chunk
 
 
 _CHANNELS = 20 // 2

@@ -266,7 +266,11 @@ def _listed(
         return [[hop, hop[::-1]] for hop in hops] if n_relays == 2 and not graph.between(a, b) else []
     start, units = nodes[0], graph.units
     straight = {a: [(a, b) for b in sorted(row, key=lambda b: (-row[b], b))] for a, row in units.items()}
-    relayed = {a: _relayed(graph, a, nodes) for a in nodes} if n_relays else {}
+    relayed: dict[int, Cycle] = {}
+    for a in nodes if n_relays else ():
+        near = sorted(units.get(a, ()))
+        apart = [b for b in sorted(set(nodes) - {a}) if b not in near]
+        relayed[a] = [(a, via, b) for b in apart for via in near if via != b and graph.between(via, b)]
     found: list[Cycle] = []
     taken: Cycle = []
 
@@ -294,12 +298,6 @@ def _listed(
 
     visit(start, set(nodes) - {start}, n_relays)
     return found
-
-
-def _relayed(graph: LinkGraph, here: int, nodes: tuple[int, ...]) -> Cycle:
-    row = graph.units.get(here, {})
-    apart = sorted(set(nodes) - set(row) - {here})
-    return [(here, via, b) for b in apart for via in sorted(row) if via != b and graph.between(via, b)]
 
 
 _MOST_TRAILS = 100_000  # the search takes less for every number of GPUs but six

@@ -161,7 +161,7 @@ def _tree_order(group: Communicator, ranks: tuple[int, ...]) -> tuple[int, ...]:
 
 def _packed(group: Communicator, graph: LinkGraph, both_directions: bool) -> list[FoundRing]:
     """Return the largest set of rings, each at the speed of one link, that fits into the GPU links at once."""
-    nodes = group.ranks
+    nodes, router = group.ranks, group.router
     rank_of = {node: rank for rank, node in enumerate(nodes)}
     best, one_way, whole = group.once("cycles", lambda: best_cycles(nodes, graph))
     found: list[FoundRing] = []
@@ -172,17 +172,12 @@ def _packed(group: Communicator, graph: LinkGraph, both_directions: bool) -> lis
         kind = "nvlink-relay" if any(len(hop) > 2 for hop in hops) else "nvlink"
         for way in [hops, [hop[::-1] for hop in reversed(hops)]] if both else [hops]:  # the first node stays the first
             ranks = tuple(rank_of[hop[0]] for hop in way)
-            found.append(FoundRing(ranks, graph.unit_Bps, tuple(_hop_route(group, hop) for hop in way), kind, whole))
+            routes = [router.direct(*hop) if len(hop) == 2 else router.relay(*hop) for hop in way]
+            found.append(FoundRing(ranks, graph.unit_Bps, tuple(filter(None, routes)), kind, whole))
     if both:  # all of one direction first, then their reverses
         found = found[::2] + found[1::2]
     rates = round_rates(group, [ring.routes for ring in found])  # half-duplex links carry less than their units
     return [replace(ring, bandwidth_Bps=min(rate, graph.unit_Bps)) for ring, rate in zip(found, rates, strict=True)]
-
-
-def _hop_route(group: Communicator, hop: tuple[int, ...]) -> Route:
-    route = group.router.direct(*hop) if len(hop) == 2 else group.router.relay(*hop)
-    assert route is not None
-    return route
 
 
 class _Chain(NamedTuple):
