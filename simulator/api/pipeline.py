@@ -17,8 +17,7 @@ from simulator.step.issue import gradient_work, launches_of
 from simulator.step.launch import Launch, Part
 from simulator.step.precision import storage_of
 from simulator.sums import sums_by_key
-from simulator.training.data_parallel import gradient_bytes
-from simulator.training.micro_batches import in_turns, put_off
+from simulator.training.data_parallel import gradient_bytes, in_turns, put_off
 from simulator.training.pipeline import Chunk, CollectivePrice, StageWork, plan_chunk, plan_pipeline
 from simulator.training.placement import Placement
 from simulator.training.plan import SharedStep

@@ -10,8 +10,7 @@ from simulator.network.routing import Router
 from simulator.questions.where import Neighbour, SlowLink
 from simulator.records import replace
 from simulator.spelling import mention
-from simulator.topology import Topology, Wire, each
-from simulator.topology.cluster import with_host_apart
+from simulator.topology import Topology, Wire, each, with_host_apart
 from simulator.units import format_bandwidth
 
 _Ways = list[tuple[Node, Node]]

@@ -19,26 +19,9 @@ MEMORY = "memory"  # instead of a disk: all samples are in memory from the start
 class InputQuestion(Checked):
     """A data set, its disks, and the loader of each process that feeds devices.
 
-    - ``name``: name of the data set.
-    - ``sample_bytes``: mean bytes of a stored sample.
-    - ``samples``: samples of the data set; 0: unknown.
-    - ``holds``: ``images`` or ``sequences``; empty: unknown.
-    - ``pixels``: pixels of a stored image; 0: samples are not images.
-    - ``decode``: ``jpeg``, or ``none``: stored as it is used.
-    - ``sample_s``: seconds of one core to decode and augment a sample; by default the model's.
-    - ``block_bytes``: samples are packed into large files and read in blocks of this size; 0: each sample is a file.
-    - ``disks``: devices of the machine that the set is spread over; empty: its first disk; ``memory``: no disk.
-    - ``workers``: loading processes for each process that feeds devices; 0: that process loads itself.
-    - ``prefetch``: batches that each worker loads ahead.
-    - ``shuffle``: samples are read in random order (packed files block by block), otherwise in stored order.
-    - ``cache``: ``memory``: data that were read stay in host memory as far as there is room.
-    - ``epochs``: passes over the set; nothing is cached in the first.
-    - ``augment``: images are cropped at random and resized.
-    - ``pinned``: batches go through page-locked memory, from which they are copied to the device while it computes.
-    - ``ahead``: batches that wait on the device.
-    - ``batch_s``: other seconds of the host's training loop per step: metrics, logs, splitting the batch.
-    - ``steps_under_way``: steps that may be in flight; 1: the host waits for the end of each.
-    - ``evaluate``: samples that the first device alone evaluates after each epoch.
+    The fields are the keys of an input file, in bytes, seconds and pixels; ``simulator.questions.input_file.InputFile``
+    describes each, and what 0 and empty texts stand for.  ``pixels`` are all of a stored image, ``name`` is the data
+    set's, and ``steps_under_way`` is ``under_way`` there.
     """
 
     faults_of: ClassVar[str] = "input"

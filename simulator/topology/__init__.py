@@ -101,6 +101,26 @@ def on_hosts(devices: Sequence[Device], wires: Sequence[Wire]) -> tuple[tuple[De
     return tuple(replace(device, node=host_of[device.name]) for device in devices), n_hosts
 
 
+def with_host_apart(cluster: Topology, host: int) -> Topology:
+    """Return *cluster* with the devices of *host* listed separately, so that it may differ from its equals."""
+    begin, count = next(run for run in cluster.runs if run[0] <= host < sum(run))
+    if count == 1:
+        return cluster
+    firsts = sorted({begin, host, host + 1} - {begin + count})
+    old = [d for d in cluster.devices if d.node == begin]
+    names = {d.name for d in old}
+
+    def of(name: str, first: int) -> str:
+        return each(first) + name.removeprefix(each(begin)) if name in names else name
+
+    own = [replace(d, name=of(d.name, first), node=first) for first in firsts for d in old]
+    place = cluster.devices.index(old[0])
+    others = [d for d in cluster.devices if d.node != begin]
+    copied = [(wire, firsts if names & {wire.a, wire.b} else firsts[:1]) for wire in cluster.wires]
+    wires = [replace(w, a=of(w.a, first), b=of(w.b, first)) for w, on in copied for first in on]
+    return replace(cluster, devices=(*others[:place], *own, *others[place:]), wires=tuple(wires))
+
+
 def lane_notes(
     source: YamlSource, devices: Mapping[str, Device], keys: Mapping[str, str], wires: Sequence[Wire]
 ) -> tuple[str, ...]:

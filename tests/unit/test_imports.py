@@ -119,7 +119,6 @@ LATE = {
     "simulator.results.reason": "exchanges need no views of steps, which load device models",
     "simulator.step": "most steps have no experts, and run on GPUs",
     "simulator.topology.catalogue": "the folder of built-in machines is found when one is named",
-    "simulator.topology.load": "one machine is no cluster; dumps are told apart once a file is refused",
     "simulator.workload.find": "the zoo, YAML and Hugging Face are read for networks that are there",
     "simulator.workload.parse": "sizes need no networks",
     "simulator.workload.torch_import": "torch need not be installed",
