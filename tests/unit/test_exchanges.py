@@ -98,7 +98,6 @@ class _Work:
 def run(
     found: ExchangeProgram,
     monkeypatch: pytest.MonkeyPatch,
-    dtype: Any = torch.int32,
     brought: Any = None,
     *,
     grouped: bool = False,
@@ -110,7 +109,7 @@ def run(
     post = Post()
     monkeypatch.setattr(over, "dist", post)
     read = read_exchange(json.loads(json.dumps(found.data())))
-    ranks = [OverRanks(read, process, dtype) for process in range(len(processes_of(read)))]
+    ranks = [OverRanks(read, process) for process in range(len(processes_of(read)))]
     for rank in ranks:
         rank._grouped = grouped
     faults: list[BaseException] = []

@@ -16,7 +16,7 @@ from simulator.errors import InputError  # noqa: E402
 from simulator.questions.collective import CollectiveQuestion  # noqa: E402
 from simulator.questions.where import Where  # noqa: E402
 from tests.clocked_cuda import clocked_gpus  # noqa: E402
-from validate.cli.asking import ask_exchanges, exchanges_of, is_exchange, write_exchanges  # noqa: E402
+from validate.cli.asking import ask_exchanges, exchange_data, is_exchange, write_exchanges  # noqa: E402
 from validate.machine.measure.bench import Bench  # noqa: E402
 from validate.machine.measure.case import EXCHANGES, SCALING, Case, Unavailable, usual_groups  # noqa: E402
 from validate.machine.measure.cases.collectives import strategy_cases  # noqa: E402
@@ -38,7 +38,7 @@ def question(strategy: str, collective: Any = "all-reduce", nodes: int | None = 
 
 
 def asked(folder: Path, *questions: CollectiveQuestion) -> list[Case]:
-    write_exchanges(folder, exchanges_of(SESSION, questions))
+    write_exchanges(folder, [exchange_data(SESSION, each) for each in questions])
     return list(strategy_cases(Bench(torch.device("cuda", 0), "clocked", 1 << 30, 1 << 20, folder)))
 
 
@@ -103,14 +103,14 @@ def test_what_gathers_needs_room_for_all_that_arrives(monkeypatch, tmp_path):
 
 
 def test_nccl_is_nccl(tmp_path):
-    (found,) = exchanges_of(SESSION, [question("nccl")])
+    found = exchange_data(SESSION, question("nccl"))
     assert "rounds" not in found
     assert (found["n_ranks"], found["bytes"], len(found["stands"])) == (4, 4000, 4)
 
 
 def test_only_what_was_asked_for_is_a_group(tmp_path):
     assert "strategies" not in usual_groups(tmp_path)
-    write_exchanges(tmp_path, exchanges_of(SESSION, [question("ring")]))
+    write_exchanges(tmp_path, [exchange_data(SESSION, question("ring"))])
     assert "strategies" in usual_groups(tmp_path)
     assert json.loads((tmp_path / EXCHANGES).read_text())["exchanges"][0]["strategy"] == "ring"
     assert SCALING != EXCHANGES

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from simulator.api import Session
@@ -35,8 +33,8 @@ def exchange(strategy: str, n: int, collective: str = "all-reduce") -> BufferExc
     return read_exchange(exchange_of(SESSION, question).data())
 
 
-def over(found: BufferExchange, dtype: Any = torch.int32) -> OverDevices:
-    return OverDevices(found, [stand.index if stand.kind == "gpu" else None for stand in found.stands], dtype)
+def over(found: BufferExchange) -> OverDevices:
+    return OverDevices(found, [stand.index if stand.kind == "gpu" else None for stand in found.stands])
 
 
 def is_right(

@@ -192,7 +192,7 @@ def ask_exchanges(written: CommandOptions, *, on_gpus: bool) -> tuple[list[dict[
         try:
             if question.strategy == "nccl" and not on_gpus:
                 raise InputError("nccl is between GPUs, and the CPU is measured; gloo is what torch does there")
-            found += exchanges_of(session, [replace(question, size_bytes=float(size))])
+            found.append(exchange_data(session, replace(question, size_bytes=float(size))))
         except InputError as error:
             why = one_line(error, 200)
             if written.strategy not in (None, "all"):
@@ -206,20 +206,15 @@ def ask_exchanges(written: CommandOptions, *, on_gpus: bool) -> tuple[list[dict[
 _BY_TORCH = ("nccl", "gloo")  # measured as the library's own collective, without a schedule
 
 
-def exchanges_of(session: Session, questions: Sequence[CollectiveQuestion]) -> list[dict[str, Any]]:
-    """Return each question's exchange as plain data; raises InputError where it does not fit or lacks two ranks."""
-    found = []
-    for question in questions:
-        stands = stands_of(session, question)
-        if len(stands) < 2:
-            raise InputError("--strategy: one GPU exchanges with nobody; name a topology with two or more")
-        asked: dict[str, Any] = {"strategy": question.strategy, "collective": question.collective}
-        if question.strategy in _BY_TORCH:
-            asked |= {"n_ranks": len(stands), "bytes": 0, "stands": [plain(stand) for stand in stands]}
-        else:
-            asked = exchange_of(session, question).data()
-        found.append({**asked, "bytes": int(question.size_bytes)})
-    return found
+def exchange_data(session: Session, question: CollectiveQuestion) -> dict[str, Any]:
+    """Return the exchange of *question* as plain data; raises InputError where it does not fit or lacks two ranks."""
+    stands = stands_of(session, question)
+    if len(stands) < 2:
+        raise InputError("--strategy: one GPU exchanges with nobody; name a topology with two or more")
+    asked: dict[str, Any] = {"strategy": question.strategy, "collective": question.collective}
+    asked |= {"n_ranks": len(stands), "stands": [plain(stand) for stand in stands]}
+    asked = asked if question.strategy in _BY_TORCH else exchange_of(session, question).data()
+    return {**asked, "bytes": int(question.size_bytes)}
 
 
 def write_exchanges(folder: Path, exchanges: Sequence[dict[str, Any]]) -> None:

@@ -162,23 +162,19 @@ def _memory(root: Path) -> int | None:
     return min(sizes, default=None)
 
 
-_OVER_A_NETWORK = ("elastic block store", "persistentdisk", "virtual disk")  # as Amazon, Google and Microsoft call them
+_DISKS: Mapping[str, tuple[str, str]] = GENERATIONS["disks"]
 
 
 def disk_part(root: Path = Path("/")) -> tuple[str, str] | None:
     """Return the names of part and link of the first disk under *root*, or None; no RAM, loop or optical drives."""
     for folder in sorted((root / "sys/block").glob("*")):
-        name = folder.name
-        if not name.startswith(("nvme", "sd", "vd", "xvd", "mmcblk", "hd")) or not text_of(folder / "size").strip("0"):
+        parts = next((parts for begin, parts in _DISKS.items() if folder.name.startswith(begin)), None)
+        if parts is None or not text_of(folder / "size").strip("0"):
             continue
-        model = text_of(folder / "device/model").lower()
-        if any(words in model for words in _OVER_A_NETWORK):
+        model, part, link = text_of(folder / "device/model").lower(), *parts
+        if any(words in model for words in GENERATIONS["disks_over_a_network"]):
             return "ebs-gp2", "pcie3-x4"
-        if name.startswith("nvme"):
-            return "nvme-gen3", "pcie3-x4"
-        if name.startswith(("vd", "xvd")):
-            return "virtio-disk", "pcie3-x4"  # a virtual disk, nowadays usually backed by flash
-        return ("hdd-7200" if text_of(folder / "queue/rotational").strip("0") else "sata-ssd"), "sata-600"
+        return ("hdd-7200" if part == "sata-ssd" and text_of(folder / "queue/rotational").strip("0") else part), link
     return None
 
 
@@ -189,22 +185,10 @@ _DESKTOP, _SERVER = "generic-desktop-cpu", "generic-server-cpu"
 _NO_PATTERN = frozenset((_DESKTOP, _SERVER, "knl-7250-cpu"))  # not real products, or no host processor
 _MANY_CORES = 10  # an unknown processor with fewer cores is taken for a desktop's
 
-_VECTOR_BITS = {"avx512f": 512, "avx": 256, "sse2": 128, "asimd": 128}
-
 
 def vector_bits(flags: Collection[str]) -> int | None:
     """Return the width of a vector register in bits, by *flags*; None where they name no vector extension."""
-    return next((bits for flag, bits in _VECTOR_BITS.items() if flag in flags), None)
-
-
-# Flags, and how many times as many FLOPs as in fp32 they add in a format; the first of a format counts.
-_WIDER = (
-    ("avx512_fp16", "fp16", 2),
-    ("amx_bf16", "bf16", 16),
-    ("avx512_bf16", "bf16", 2),
-    ("amx_int8", "int8", 32),
-    ("avx512_vnni", "int8", 4),
-)
+    return next((bits for flag, bits in GENERATIONS["vector_bits"].items() if flag in flags), None)
 
 
 def flop_per_cycle(vendor: str, family: int, flags: Collection[str]) -> dict[str, int]:
@@ -220,7 +204,7 @@ def flop_per_cycle(vendor: str, family: int, flags: Collection[str]) -> dict[str
         bits = 256
     fp32 = 2 * bits // 32 * (2 if "fma" in flags else 1)
     found = {"fp64": fp32 // 2, "fp32": fp32}
-    for flag, form, times in _WIDER:
+    for flag, form, times in GENERATIONS["wider_formats"]:
         if flag in flags:
             found.setdefault(form, times * fp32)
     return found

@@ -116,20 +116,19 @@ def processes_of(exchange: BufferExchange) -> list[tuple[int, ...]]:
 
 
 _PERIOD = 251  # prime, so that the pattern does not align with blocks of a buffer
-# All integers up to this one are exact in the format: 2 to the number of significand bits.
-_MOST = {torch.float16: 1 << 11, torch.bfloat16: 1 << 8, torch.float32: 1 << 24}
+_EXACT = 1 << 24  # all integers up to this one are exact in fp32
 
 
-def _expected(exchange: BufferExchange, stand: int, dtype: Any) -> tuple[Any, list[tuple[int, int, Any]]]:
+def _expected(exchange: BufferExchange, stand: int) -> tuple[Any, list[tuple[int, int, Any]]]:
     """Return *stand*'s input, by rank and position (-1: a helper's), and its results; ValueError where unknown."""
     n, count, collective = exchange.n_ranks, exchange.n_elements, exchange.collective
-    most = min(_PERIOD, _MOST.get(dtype, 1 << 24) // n - 1)
+    most = min(_PERIOD, _EXACT // n - 1)
 
     def numbers(rank: int) -> Any:
-        return (torch.arange(count) * (rank + 1) % most + rank % 2).to(dtype)
+        return (torch.arange(count) * (rank + 1) % most + rank % 2).to(torch.float32)
 
     if stand >= n:
-        return torch.full((count,), -1).to(dtype), []
+        return torch.full((count,), -1.0), []
     blocks = [(count * i // n, count * (i + 1) // n) for i in range(n)]
     if collective == "reduce" and stand != exchange.root:
         found: list[tuple[int, int, Any]] = []
@@ -139,7 +138,7 @@ def _expected(exchange: BufferExchange, stand: int, dtype: Any) -> tuple[Any, li
         found = [(a, b, numbers(rank)[a:b]) for rank, (a, b) in enumerate(blocks)]
     elif collective in ("all-reduce", "reduce", "reduce-scatter"):
         a, b = blocks[stand] if collective == "reduce-scatter" else (0, count)
-        total = torch.zeros(b - a, dtype=dtype)
+        total = torch.zeros(b - a)
         for rank in range(n):
             total += numbers(rank)[a:b]
         found = [(a, b, total)]
@@ -151,13 +150,11 @@ def _expected(exchange: BufferExchange, stand: int, dtype: Any) -> tuple[Any, li
 class _Stands:
     """The buffers of *stands* in *exchange*, and their parts of its rounds; *memory* allocates elements for a stand."""
 
-    def __init__(
-        self, exchange: BufferExchange, stands: Iterable[int], dtype: Any, memory: Callable[[int, int], Any]
-    ) -> None:
+    def __init__(self, exchange: BufferExchange, stands: Iterable[int], memory: Callable[[int, int], Any]) -> None:
         parts = {stand: stand_parts(exchange, stand) for stand in stands}
         by_round = ({stand: own[n] for stand, own in parts.items()} for n in range(len(exchange.rounds)))
         self._rounds = [{stand: part for stand, part in each.items() if any(part)} for each in by_round]
-        self._expected = {stand: _expected(exchange, stand, dtype) for stand in parts}
+        self._expected = {stand: _expected(exchange, stand) for stand in parts}
         self.buffers = {stand: memory(exchange.n_elements, stand) for stand in parts}
         self._staging = {stand: memory(staging_count(own), stand) for stand, own in parts.items()}
 
@@ -191,13 +188,13 @@ class _Stands:
 class OverDevices(_Stands):
     """*exchange* with stand i on GPU ``devices[i]``; None is the host's memory."""
 
-    def __init__(self, exchange: BufferExchange, devices: Sequence[int | None], dtype: Any = torch.float32) -> None:
+    def __init__(self, exchange: BufferExchange, devices: Sequence[int | None]) -> None:
         def memory(count: int, stand: int) -> Any:
             if (device := devices[stand]) is None:
-                return torch.empty(count, dtype=dtype, pin_memory=True)
-            return torch.empty(count, dtype=dtype, device=torch.device("cuda", device))
+                return torch.empty(count, pin_memory=True)
+            return torch.empty(count, device=torch.device("cuda", device))
 
-        super().__init__(exchange, range(len(exchange.stands)), dtype, memory)
+        super().__init__(exchange, range(len(exchange.stands)), memory)
         self.needs_host = any(device is None for device in devices)
         self._devices = devices
         self._first = next(device for device in devices if device is not None)
@@ -286,13 +283,13 @@ class OverRanks(_Stands):
     and to gloo move by move.  What arrives is added in the order of moves, so that sums are reproducible.
     """
 
-    def __init__(self, exchange: BufferExchange, process: int, dtype: Any = torch.float32, device: Any = "cpu") -> None:
+    def __init__(self, exchange: BufferExchange, process: int, device: Any = "cpu") -> None:
         processes = processes_of(exchange)
         self._at = {stand: number for number, stands in enumerate(processes) for stand in stands}
         self._process, self._n = process, len(processes)
         self._grouped = torch.device(device).type == "cuda"
         stands = processes[process] if process < len(processes) else ()
-        super().__init__(exchange, stands, dtype, lambda count, _: torch.empty(count, dtype=dtype, device=device))
+        super().__init__(exchange, stands, lambda count, _: torch.empty(count, device=device))
 
     def run(self) -> None:
         """Run this process's part of all rounds."""
