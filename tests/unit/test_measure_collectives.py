@@ -201,7 +201,7 @@ def test_how_long_is_measured_follows_from_the_slowest_rank_alone(monkeypatch: p
 def test_a_noisy_collective_ends_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([1e-3, 1e-3] + [1e-3, 3e-3] * 1000)
     monkeypatch.setattr(ranks, "_sample_cpu", lambda call, calls, token: (calls * next(times), True))
-    effort = Effort(interval=0.01, sample_s=0.0, warmup_s=0.0, longest_s=0.05, most_samples=1000)
+    effort = Effort(interval=0.01, sample_s=1e-6, warmup_s=0.0, longest_s=0.05, most_samples=1000)
     interval = ranks.time_together(lambda _: None, effort, cuda=False)
     assert 20 <= interval.samples <= 30
     assert interval.ran_dry

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import multiprocessing
 import os
 import signal
@@ -25,7 +24,7 @@ import torch.distributed as dist
 from validate.machine.measure.bench import hold_up
 from validate.machine.measure.case import Unavailable, fault_line
 from validate.machine.measure.host import usable_threads
-from validate.machine.measure.timing import Call, Effort, Interval, repeated
+from validate.machine.measure.timing import Call, Effort, Interval, time_call
 
 RankTask = Callable[..., Any]  # what a rank runs: a function of its rank, of how many there are, and of more
 Look = Callable[[], None] | None
@@ -201,36 +200,24 @@ def time_together(call: Call, effort: Effort, *, cuda: bool, renew: Look = None,
     decisions depend.  On a GPU the stream is blocked for *issue_s* seconds a call, so that only device time counts.
     *renew* is called before each sample, untimed.
     """
-    token = torch.zeros(1, device="cuda" if cuda else "cpu")
-    ran_dry = False
+    return time_call(_Together(cuda, renew, issue_s), call, replace(effort, most_calls=MOST_CALLS))
 
-    def sample(calls: int) -> float:
-        nonlocal ran_dry
-        if renew is not None:
-            renew()
-        took_s, early = _sample_cuda(call, calls, token, issue_s) if cuda else _sample_cpu(call, calls, token)
-        ran_dry |= early
+
+class _Together:
+    """A stopwatch of all ranks; ``spent_s`` leaves out the first sample, in which libraries connect the ranks."""
+
+    def __init__(self, cuda: bool, renew: Look, issue_s: float) -> None:
+        self._cuda, self._renew, self._issue_s = cuda, renew, issue_s
+        self._token = torch.zeros(1, device="cuda" if cuda else "cpu")
+        self.ran_dry, self.spent_s = False, float("-inf")
+
+    def sample(self, call: Call, calls: int) -> float:
+        if self._renew is not None:
+            self._renew()
+        how = (call, calls, self._token)
+        took_s, self.ran_dry = _sample_cuda(*how, self._issue_s) if self._cuda else _sample_cpu(*how)
+        self.spent_s = max(0.0, self.spent_s + took_s)
         return took_s
-
-    def count(one_s: float) -> int:
-        return max(1, min(MOST_CALLS, math.ceil(effort.sample_s / max(one_s, 1e-7))))
-
-    first = sample(1), sample(1)
-    spent_s, one_s = sum(first), min(first)
-    while spent_s < effort.warmup_s:
-        calls = count(one_s)
-        spent_s += (took_s := sample(calls))
-        one_s = min(one_s, took_s / calls)
-    calls = count(one_s)
-    spent_s = 0.0
-    ran_dry = False  # ignore the warm-up
-
-    def one() -> float:
-        nonlocal spent_s
-        spent_s += (took_s := sample(calls))
-        return took_s / calls
-
-    return replace(repeated(one, lambda: spent_s, effort), ran_dry=ran_dry)
 
 
 def rank_device(*, cuda: bool) -> Any:

@@ -63,10 +63,13 @@ Call = Callable[[int], object]  # runs the workload once; the argument numbers t
 
 
 class Stopwatch(Protocol):
-    """Times calls on one device."""
+    """Times calls on one device, or on all ranks together.
+
+    Of some, ``ran_dry`` says whether not all calls were issued in time, and ``spent_s`` what counts as time spent.
+    """
 
     def sample(self, call: Call, calls: int) -> float:
-        """Return the seconds of *calls* calls; ``ran_dry``, of some, says whether not all were issued in time."""
+        """Return the seconds of *calls* calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,7 @@ class Effort:
     long_s: float = 200e-6
     longest_s: float = 1.5  # stop after this time, if there are enough samples for an interval
     most_samples: int = 200  # stop after this many samples
+    most_calls: int = 1 << 13  # of a sample
 
 
 def time_call(
@@ -96,18 +100,22 @@ def time_call(
     *one_by_one*: every call waits for the one before; otherwise a sample holds *at_least* this many calls.
     """
     started = time.perf_counter()
+
+    def elapsed_s() -> float:
+        return float(getattr(watch, "spent_s", time.perf_counter() - started))
+
     calls = 1 if one_by_one else at_least
     watch.sample(call, calls)  # includes building, compiling and choosing kernels
     spent_s = watch.sample(call, calls)
     one_s = spent_s / calls
-    while time.perf_counter() - started < effort.longest_s:
+    while elapsed_s() < effort.longest_s:
         if not one_by_one:
-            calls = max(at_least, _count(one_s, effort.sample_s))
+            calls = max(at_least, _count(one_s, effort))
         took_s = watch.sample(call, calls)
         spent_s += took_s
         one_s = min(one_s, took_s / calls)
         # The first estimate includes launch overhead: stop when this many calls do last long enough.
-        enough = one_by_one or calls >= _count(one_s, effort.sample_s)
+        enough = one_by_one or calls >= _count(one_s, effort)
         if enough and spent_s >= (effort.steady_s if hard and one_s >= effort.long_s else effort.warmup_s):
             break
     ran_dry = False
@@ -118,7 +126,7 @@ def time_call(
         ran_dry |= bool(getattr(watch, "ran_dry", False))
         return took_s
 
-    return replace(repeated(sample, lambda: time.perf_counter() - started, effort), ran_dry=ran_dry)
+    return replace(repeated(sample, elapsed_s, effort), ran_dry=ran_dry)
 
 
 def repeated(sample: Callable[[], float], spent_s: Callable[[], float], effort: Effort) -> Interval:
@@ -139,6 +147,6 @@ def repeated(sample: Callable[[], float], spent_s: Callable[[], float], effort: 
     return median_interval(samples)
 
 
-def _count(one_s: float, sample_s: float) -> int:
-    """Return how many calls last *sample_s*, as a power of two, which limits the number of captured graphs."""
-    return 1 << max(0, min(13, math.ceil(math.log2(sample_s / max(one_s, 1e-8)))))
+def _count(one_s: float, effort: Effort) -> int:
+    """Return how many calls make a sample, as a power of two, which limits the number of captured graphs."""
+    return min(effort.most_calls, 1 << max(0, math.ceil(math.log2(effort.sample_s / max(one_s, 1e-8)))))
