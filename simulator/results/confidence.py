@@ -184,6 +184,8 @@ def torch_lacks(question: StepQuestion) -> Iterator[str]:
         yield f"--optimizer {options.optimizer}: torch does not have it; take momentum, adam, adam-loop, sgd or none"
     if question.keeps_nf4:
         yield "--set lora_weights: torch does not have nf4; lora alone is measured"
+    if "lora" in dict(question.sizes) and options.precision in ("fp16", "bf16"):
+        yield f"--set lora: beside --precision {options.precision}, PEFT keeps adapters in fp32; add amp- to measure"
     if question.loss_way != "plain":
         yield "--set cross_entropy: torch's own loss is measured, which is plain"
     if options.recompute_parts != USUAL.recompute_parts or options.recompute_blocks is not None:

@@ -40,6 +40,23 @@ def wide_tensors(network: Network) -> tuple[bool, ...]:
     return tuple(wide)
 
 
+def wide_in(network: Network, options: StepOptions) -> tuple[bool, ...]:
+    """Return for each tensor whether it is in fp32: by autocast's rules, or within adapters on plain half precision.
+
+    PEFT keeps those in fp32 (``autocast_adapter_dtype`` of get_peft_model).
+    """
+    if autocasts(options.precision):
+        return wide_tensors(network)
+    plain = options.precision in ("fp16", "bf16") and options.framework == "pytorch"
+    return _within_adapters(network) if plain else (False,) * len(network.elements)
+
+
+@once
+def _within_adapters(network: Network) -> tuple[bool, ...]:
+    within = {layer.output for layer in network.layers if layer.name.endswith((".lora_a", ".lora_b", ".lora_scale"))}
+    return tuple(tensor in within for tensor in range(len(network.elements)))
+
+
 @once
 def read_by_products(network: Network) -> tuple[int, ...]:
     """Return the tensors that only products read: compilers write them in the format of products."""
@@ -78,17 +95,22 @@ def formats_of(network: Network, options: StepOptions, *, in_blocks: bool = Fals
     # cross_entropy_loss).
     plain = options.precision in ("fp16", "bf16") and network.tokens > 0
     if options.trains and (plain or casts(options.precision) or has_master(options.precision)):
-        return _wide_loss(network, half, copied=options.framework != "megatron" and not whole)
+        copied = options.framework != "megatron" and not whole
+        return _wide_loss(network, half, copied=copied, wide=wide_in(network, options))
     return one_format(network, half)
 
 
 @once
-def _wide_loss(network: Network, half: int, *, copied: bool) -> Formats:
-    """Return one format for all but the loss, which is computed in fp32, from a copy where scores are *copied*."""
+def _wide_loss(network: Network, half: int, *, copied: bool, wide: tuple[bool, ...]) -> Formats:
+    """Return one format for all but *wide* tensors and the loss, in fp32, from copies where scores are *copied*."""
     plain = one_format(network, half)
-    losses = {i: layer.inputs[0] for i, layer in enumerate(network.layers) if layer.operator.fp32_always}
-    computed = tuple(_WIDE_BYTES if i in losses else half for i in range(len(network.layers)))
-    return Formats(plain.stored, computed, {i: {tensor: _WIDE_BYTES} for i, tensor in losses.items()} if copied else {})
+    computed = [i for i, layer in enumerate(network.layers) if layer.operator.fp32_always or wide[layer.output]]
+    copies = {i: network.layers[i].inputs[0] for i in computed if not wide[network.layers[i].inputs[0]]}
+    return Formats(
+        tuple(_WIDE_BYTES if is_wide else size for is_wide, size in zip(wide, plain.stored, strict=True)),
+        tuple(_WIDE_BYTES if i in computed else half for i in range(len(network.layers))),
+        {i: {tensor: _WIDE_BYTES} for i, tensor in copies.items()} if copied else {},
+    )
 
 
 @once
@@ -177,12 +199,8 @@ def nvfp4_weights(network: Network, policy: Policy) -> int:
     )
 
 
-NODES_PER_CONVOLUTION = 300
-"""Nodes of the graph for each convolution from which on Inductor keeps the layout (``decide_layout_opt``)."""
-
-NODES_PER_LAYER = 4
-"""Nodes of the graph for a layer: its operations, views and parameters.  An estimate that few networks depend on: a
-ResNet has 14 nodes for each convolution, a vision transformer over a thousand."""
+NODES_PER_CONVOLUTION = 300  # of the graph, from which on Inductor keeps the layout (``decide_layout_opt``)
+NODES_PER_LAYER = 4  # operations, views, parameters: an estimate (a ResNet has 14 a convolution, a ViT over 1,000)
 
 _WEIGHTS = {"grouped": 1.358, "small": 0.783, "narrowing": 0.725, "other": 0.823}
 _SMALL_CHANNELS = 64

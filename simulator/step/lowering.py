@@ -96,9 +96,7 @@ class Lowering:
     def __init__(self, device: Device, network: Network, options: StepOptions) -> None:
         self._device, self._network, self._options = device, network, options
         self._element_bytes = element = ELEMENT_BYTES[storage_of(options.precision)]
-        self._wide = (
-            conversions.wide_tensors(network) if autocasts(options.precision) else (False,) * len(network.elements)
-        )
+        self._wide = conversions.wide_in(network, options)
         self._turned = conversions.lays_out_channels_last(device, network, options)
         self._written = {layer.output for layer in network.layers}
         self._bias_later = {  # convolutions whose results only pointwise operators and reductions over rows read
@@ -134,12 +132,15 @@ class Lowering:
         if isinstance(layer.operator, Copy):
             strided = self._dynamic and len(layer.inputs) == 1
             return Mix("fp32" if self._wide[layer.output] else precision, strided=strided)
+        narrow = sum(not self._wide[tensor] for tensor in layer.inputs)
+        if not autocasts(self._options.precision) and (self._wide[layer.output] or narrow < len(layer.inputs)):
+            return Mix("fp32", 0 if layer.operator.is_product else narrow)  # an adapter's
         if not self._wide[layer.output] or layer.operator.is_product:
             return Mix(precision)
         if layer.operator.fp32_always and self._dynamic and not conversions.is_before(self._device, "1.10"):
             return Mix("fp32", narrow_rows=not self._wide[layer.inputs[0]])
         promotes = layer.operator.autocast == "promotes"
-        return Mix("fp32", sum(not self._wide[tensor] for tensor in layer.inputs) if promotes else 0)
+        return Mix("fp32", narrow if promotes else 0)
 
     def computed(self, layer: Layer, phase: Phase) -> Operator | None:
         """Return the operator whose kernels compute *layer*, without what others add; None if they are another's."""
@@ -202,6 +203,7 @@ class Lowering:
             yield from self._requantised(layer)
             return
         if not casts(policy) and not has_master(policy):
+            yield from self._around_adapters(layer, forward=forward)
             return
         is_cast = not forward or self.computed(layer, "fwd") is not None  # else for the layer that stands for it
         precision = self.mix(layer).precision
@@ -225,6 +227,19 @@ class Lowering:
         for n in (parameter.elements for parameter in layer.trained if parameter.elements > 0):
             widths = (FP32_BYTES, half) if forward else (half, FP32_BYTES)
             yield self._run(self._copied(n, *widths).kernel, n * FP32_BYTES if forward else 0.0)
+
+    def _around_adapters(self, layer: Layer, *, forward: bool) -> Iterator[KernelRun]:
+        """Yield the casts of what an adapter in fp32 reads, and of its sum with the frozen layer's result, and back."""
+        wide, written = [self._wide[tensor] for tensor in layer.inputs], self._wide[layer.output]
+        opens, closes = written and not all(wide), any(wide) and not written
+        if self._options.compiled or not (opens or closes):
+            return  # compilers cast in the kernels beside
+        up, down = (self._element_bytes, FP32_BYTES), (FP32_BYTES, self._element_bytes)
+        elements = self._network.elements[layer.inputs[0]]
+        if forward or closes:
+            yield self._copied(elements, *(up if opens or not forward else down))
+        if not forward and self._needed[layer.inputs[0]]:
+            yield self._copied(elements, *down)
 
     def _copied(self, elements: int, read: int, written: int) -> KernelRun:
         """Return a copy; PyTorch has kernels for casts to 16 bits from 2.6 on (pull request 137053), not to fp32."""

@@ -6,11 +6,16 @@ import json
 
 import pytest
 
+from simulator.api import Session
 from simulator.cli import run
 from simulator.errors import InputError
+from simulator.questions.options import Policy, StepOptions
+from simulator.questions.where import Where
+from simulator.step.lowering import Lowering
 from simulator.workload.backward import backward_steps, gradient_order, one_format, saved_tensors, training_flop
+from simulator.workload.kernels import Streaming
 from simulator.workload.network import Network
-from simulator.workload.operators import Linear
+from simulator.workload.operators import Linear, Phase
 from simulator.workload.variants import with_lora
 from simulator.workload.zoo.builder import NetworkBuilder
 from simulator.workload.zoo.registry import build_network
@@ -116,3 +121,48 @@ def test_no_such_layers() -> None:
         build_network("gpt2", batch=1, lora=4, lora_layers="atention")
     with pytest.raises(InputError, match="lora does not apply"):
         build_network("resnet18", batch=1, lora=4)
+
+
+def lowered(network: Network, precision: Policy, *, forward: bool) -> list[tuple[str, str, int]]:
+    """Return layer, function or format of products, and bytes of each kernel of adapters and of what they add to."""
+    lowering = Lowering(
+        Session().device(Where("dgx-a100-80gb")), network, StepOptions(precision=precision, optimizer="sgd")
+    )
+    found = []
+    for layer in (each for each in network.layers if each.name.startswith("layers.0.out.lora_")):
+        phase: Phase = "fwd" if forward else "bwd"
+        runs = [*lowering.layer(layer.operator, phase, lowering.mix(layer), has_parameters=bool(layer.parameters))]
+        for kernel in (each.kernel for each in (*runs, *lowering.casts(layer, forward=forward))):
+            what = kernel.function if isinstance(kernel, Streaming) else getattr(kernel, "precision", "")
+            found.append((layer.name.rpartition("_")[2], what, kernel.bytes))
+    return found
+
+
+def test_adapters_on_plain_half_precision_are_in_fp32_as_peft_keeps_them() -> None:
+    """x.to(fp32), A, B and the scale in fp32, their sum with the frozen result in fp32, and back to half precision."""
+    rows, inputs, outputs = 6, 32, 16
+    network = with_lora(two_layers(), RANK)
+    products = {
+        name: what for name, what, _ in lowered(network, "bf16", forward=True) if name in "ab" and what != "copy"
+    }
+    assert products == {"a": "fp32", "b": "fp32"}
+    passes = [each for each in lowered(network, "bf16", forward=True) if not each[1].startswith("fp")]
+    assert passes == [
+        ("a", "copy", rows * inputs * (2 + 4)),
+        ("scale", "mul_scalar", rows * outputs * (4 + 4)),
+        ("add", "add", rows * outputs * (2 + 4 + 4)),
+        ("add", "copy", rows * outputs * (4 + 2)),
+    ]
+    back = [each for each in lowered(network, "bf16", forward=False) if each[1] == "copy"]
+    assert back == [
+        ("a", "copy", rows * inputs * (4 + 2)),
+        ("add", "copy", rows * outputs * (2 + 4)),
+        ("add", "copy", rows * outputs * (4 + 2)),
+    ]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "amp-bf16", "master-bf16"])
+def test_elsewhere_nothing_is_cast_around_the_sum(precision: Policy) -> None:
+    """DeepSpeed and FSDP's MixedPrecision cast adapters with all weights, and autocast casts for products."""
+    found = lowered(with_lora(two_layers(), RANK), precision, forward=True)
+    assert not [each for each in found if each[:2] == ("add", "copy")]
