@@ -1,8 +1,4 @@
-"""What answers each kind of question beside its own room.
-
-``ANSWERS`` of one operation have a time and its limiter, ``LEAST`` are baselines from the data sheet alone, and
-:func:`composed` gives the error classes from which an answer's uncertainty follows.
-"""
+"""What answers each kind of question beside its own room: ``ANSWERS``, ``LEAST`` and :func:`composed`."""
 
 from collections.abc import Callable
 from typing import Any

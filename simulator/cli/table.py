@@ -1,6 +1,6 @@
 """A table for any width of the screen, and what stands below its title."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 from simulator.console import Style, fold, longest_word
@@ -15,7 +15,6 @@ from simulator.units import format_duration
 _LEAST_TEXT = 20  # characters to which a text column may be narrowed
 _GAP = 2
 _MATTERS = 0.05  # of a loss
-_KEPT, _HEAD = "\x00", "\x01"  # begin a line that stands for a kept table, and a heading
 _Lines = Mapping[int, Sequence[str]]  # by row number
 
 
@@ -37,37 +36,36 @@ class Column:
         return [piece.rjust(width) if self.right else piece.ljust(width) for piece in pieces]
 
 
+class KeptTable(str):
+    """The line that stands for a ``table`` of a page."""
+
+    table: PlainTable
+
+
 class Collected(Style):
-    """A style for pages: it keeps the tables that it is given, for each of which a line stands, and marks headings."""
+    """A style for pages, whose lines have any length: it keeps tables as they are, and marks headings."""
 
-    __slots__ = ("tables",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tables: list[PlainTable]
-        object.__setattr__(self, "tables", [])
+    __slots__ = ()
 
     def mark(self, text: str, *marks: str) -> str:
         """Return *text*, as a heading if it is only bold."""
-        return _HEAD + text if marks == ("bold",) else text
+        return Heading(text) if marks == ("bold",) else text
 
     def at_most(self, width: int) -> Style:
-        """Return this style: the lines of pages have any length."""
+        """Return this style."""
         del width
         return self
 
     def keep(self, table: PlainTable) -> list[str]:
-        """Keep *table*, and return the line that stands for it."""
-        self.tables.append(table)
-        return [f"{_KEPT}{len(self.tables) - 1}"]
+        """Return the line that stands for *table*."""
+        line = KeptTable("table")
+        line.table = table
+        return [line]
 
-    def blocks(self, lines: Iterable[str]) -> list[str | PlainTable]:
-        """Return *lines*, those that stand for tables and headings as what they are."""
-        made: dict[str, Callable[[str], str | PlainTable]] = {
-            _KEPT: lambda number: self.tables[int(number)],
-            _HEAD: Heading,
-        }
-        return [made[line[0]](line[1:]) if line[:1] in made else line for line in lines]
+
+def blocks_of(lines: Iterable[str]) -> list[str | PlainTable]:
+    """Return *lines*, those that stand for tables as these."""
+    return [line.table if isinstance(line, KeptTable) else line for line in lines]
 
 
 def row_lines(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:

@@ -1,8 +1,4 @@
-"""Answers as plain data, and the outputs made of them: tables, JSON, traces.
-
-A view of an answer is its figures with their names (:class:`Fact`), from which text and HTML are written.  The document
-of ``--json`` is one object, with SI units in the names of the keys, and no digits that are rounding.
-"""
+"""Answers as plain data, and the outputs made of them: tables, JSON, traces."""
 
 import json
 import math

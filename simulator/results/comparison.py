@@ -90,10 +90,7 @@ def error_of(found: Estimate | None, *, same: bool = True) -> Error | None:
 
 
 def ratio_of(slower: float, faster: float, errors: tuple[Error | None, Error | None]) -> Ratio:
-    """Return the ratio of two times, given what errs of each; own errors of one class cancel, others do not.
-
-    What one step waits for its host, another that computes does not.
-    """
+    """Return the ratio of two times, given what errs of each; own errors of one class cancel, others do not."""
     mine, theirs = errors
     known = None
     if mine is not None and theirs is not None:

@@ -146,10 +146,7 @@ _CALIBRATED = ", then validate calibrate measured/ --out mine.yaml and --calibra
 
 
 def narrowing_of(question: Any, facts: AnswerFacts, widest: str = "") -> str:
-    """Return the command that measures, and the use of its result, given an answer's *facts*; empty if none helps.
-
-    Where the class *widest* is that of launches, the speed of the host is what a step's band lacks most.
-    """
+    """Return the command that measures, and the use of its result; empty if none helps; *widest*: a class of errors."""
     topic = "" if question is None else str(question.topic)
     if topic not in ("step", "collective", "operator", *_GROUPS):
         return ""

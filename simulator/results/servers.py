@@ -286,10 +286,7 @@ def loss_at(ran: ServedSteps, step: int, server: int, after_s: float) -> Loss:
 
 
 def one_step(ran: ServedSteps, number: int, step: int) -> Timeline:
-    """Return *step* of team *number* in *ran*, from the end of its previous step's computation.
-
-    Its pulls are those of the previous step, which bring the parameters that it computes with.
-    """
+    """Return *step* of team *number* in *ran*, from the end of its previous step's computation."""
     timeline, ends_s = ran.timeline, ran.ends[number]
     start_s = ends_s[step - 1]
     streams = {task.stream for task, _ in timeline.ran(ServerLabel) if task.about.team in (number, -1)}

@@ -1,9 +1,4 @@
-"""How sure a step is: its time (:func:`step_confidence`), its memory (:func:`memory_band`), and :func:`step_trust`.
-
-That is how far off predictions for measured steps of the same kind are.  The figures are in ``trust.json`` beside this
-file.  ``python docs/make_tables.py FOLDER`` writes it, from the measurements that ``validate score training.csv``
-scores.  They only describe past predictions; no prediction reads them.
-"""
+"""How sure a step is: its time (:func:`step_confidence`), its memory (:func:`memory_band`), and :func:`step_trust`."""
 
 from collections.abc import Sequence
 from math import exp
@@ -80,10 +75,7 @@ def step_trust(result: TrainingRun) -> Trust | None:
 
 
 def step_composition(result: TrainingRun) -> Composition:
-    """Return the composition of a step: the whole, its kernels, its exposed communication, and its waits for the host.
-
-    All launches of a host err alike, by how fast the host is, which no data sheet tells and a measurement does.
-    """
+    """Return the composition of a step: the whole, its kernels, exposed communication, and waits for the host."""
     step, question, time_s = result.step, result.question, result.step_time_s
     machine, strategy, is_other = (
         result.timeline.machine,

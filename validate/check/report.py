@@ -5,7 +5,7 @@ from itertools import groupby
 from statistics import median
 from typing import Any
 
-from simulator.cli.table import Collected, table_of
+from simulator.cli.table import Collected, blocks_of, table_of
 from simulator.console import PLAIN, Style
 from simulator.errors import few
 from simulator.results import taken
@@ -73,7 +73,11 @@ def _span(rows: Sequence[SizeComparison]) -> str:
 
 def as_text(checked: CheckedLog, style: Style = PLAIN) -> str:
     """Return the verdict, a table of sizes, then possible explanations."""
-    style, log, cliff = style.at_most(_WIDTH), checked.log, checked.cliff
+    return "".join(f"{line}\n" for line in _lines(checked, style.at_most(_WIDTH)))
+
+
+def _lines(checked: CheckedLog, style: Style) -> list[str]:
+    log, cliff = checked.log, checked.cliff
     lines = [headline(checked)]
     lines += [f"its times{_as_if(checked)} are {_pace(checked)}"] if checked.verdict == "wrong" else []
     lines += [f"the test failed, {log.failure}"] if log.failure else []
@@ -99,7 +103,7 @@ def as_text(checked: CheckedLog, style: Style = PLAIN) -> str:
             lines.append(f"with {effect.setting} as set, {now} GB/s is normal at {size}; without it {other}")
         else:
             lines.append(f"{effect.setting} would make {size} {gain}: {other} for {now} GB/s expected")
-    return "".join(f"{part}\n" for line in lines for part in style.wrap(line, hang=2))
+    return [part for line in lines for part in style.wrap(line, hang=2)]
 
 
 def check_page(checked: CheckedLog, command: str) -> str:
@@ -107,8 +111,7 @@ def check_page(checked: CheckedLog, command: str) -> str:
     from reports.curves import draw_check
     from reports.page import Page, page_of
 
-    style = Collected()
-    blocks = style.blocks(as_text(checked, style).splitlines())
+    blocks = blocks_of(_lines(checked, Collected()))
     return page_of(Page(blocks, command, figure=draw_check(as_document(checked), headline(checked), "svg")))
 
 

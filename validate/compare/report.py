@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from simulator.cli.table import Collected, table_of
+from simulator.cli.table import Collected, blocks_apart, blocks_of, table_of
 from simulator.console import PLAIN, Style
 from simulator.errors import one_line
 from simulator.results import plain, taken
@@ -124,9 +124,12 @@ _HUGE = 100.0  # errors of 10,000 % and more are written with an exponent
 
 def comparison_text(found: Comparison, style: Style = PLAIN) -> str:
     """Return the summary, then errors by class and by row, memory, calibration, drift, and what was left out."""
-    style = style.at_most(WIDTH)
+    return "\n".join(_lines(found, style.at_most(WIDTH))) + "\n"
+
+
+def _lines(found: Comparison, style: Style) -> list[str]:
     writers = (_head, _own, _classes, _worst, _outliers, _held, _judged, _drift, _left)
-    return "\n\n".join(filter(None, ["\n".join(write(found, style)) for write in writers])) + "\n"
+    return blocks_apart(write(found, style) for write in writers)
 
 
 def comparison_page(found: Comparison, command: str) -> str:
@@ -135,8 +138,7 @@ def comparison_page(found: Comparison, command: str) -> str:
     from reports.page import Page, page_of
 
     document = comparison_document(found)
-    style = Collected()
-    title, *text = style.blocks(comparison_text(found, style).splitlines())
+    title, *text = blocks_of(_lines(found, Collected()))
     environment = environment_blocks(document["environment"])
     return page_of(Page([title, *text, *comparison_figures(document), *environment], command))
 
