@@ -1,6 +1,7 @@
 """Completion in bash, zsh and fish: the possible words, whose data are imported when needed, and the scripts."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import click
 from click.shell_completion import get_completion_class, shell_complete
@@ -9,7 +10,6 @@ from simulator.console import later
 
 SHELLS = ("bash", "zsh", "fish")
 VARIABLE = "_SIMULATE_COMPLETE"
-_SCHEMES = ("bytes:", "sweep:8B-8GB", "op:", "copy:", "access:", "launch:", "disk:", "message:", "core:", "torch:")
 
 
 def script(app: click.Command, shell: str) -> str:
@@ -29,7 +29,15 @@ def answer_shell(asked: str, app_of: Callable[[Sequence[str]], click.Command]) -
     return shell_complete(app_of(words), {}, "simulate", VARIABLE, asked)
 
 
-def _fabrics() -> Iterable[str]:
+def strategies() -> Iterable[str]:
+    """Return the strategies that have a name, and ``all``."""
+    from simulator.collectives.registry import strategy_names
+
+    return [*strategy_names(named_only=True), "all"]
+
+
+def fabrics() -> Iterable[str]:
+    """Return the links between machines."""
     from simulator.topology.catalogue import load_part, part_names
     from simulator.topology.parts import NETWORK_LINKS, LinkPart
 
@@ -37,32 +45,16 @@ def _fabrics() -> Iterable[str]:
     return [name for name, part in parts.items() if isinstance(part, LinkPart) and part.of in NETWORK_LINKS]
 
 
-def _sample_kinds() -> Iterable[str]:
+def sample_kinds() -> Iterable[str]:
+    """Return what samples of networks are."""
     from simulator.workload.zoo.registry import find_entry, network_names
 
     return dict.fromkeys(find_entry(name).sample for name in network_names())
 
 
-_SEVERAL = ("machines", "strategies")  # separated by commas
-_MORE: Mapping[str, tuple[str, ...]] = {"strategies": ("all",), "networks": _SCHEMES}
-_NAMES: Mapping[str, Callable[[], Iterable[str]]] = {
-    "machines": later("simulator.topology.catalogue:builtin_topologies"),
-    "strategies": later("simulator.collectives.registry:strategy_names", named_only=True),
-    "networks": later("simulator.workload.zoo.registry:network_names"),
-    "fabrics": _fabrics,
-    "scenarios": later("simulator.scenarios.file:builtin_scenarios"),
-    "gpu_models": later("simulator.topology.catalogue:part_names", "gpu"),
-    "part_kinds": later("simulator.topology.catalogue:PART_KINDS"),
-    "sample_kinds": _sample_kinds,
-    "precisions": later("simulator.questions.options:POLICIES"),
-    "optimizers": later("simulator.questions.options:OPTIMIZERS"),
-    "modes": later("simulator.questions.options:MODES"),
-    "collectives": later("simulator.workload:COLLECTIVES"),
-}
-
-
-def completed(what: str, incomplete: str) -> list[str]:
-    """Return what *incomplete* may become: the name of one of *what*, or of several with commas between."""
-    before, comma, last = incomplete.rpartition(",") if what in _SEVERAL else ("", "", incomplete)
-    names = [*_NAMES[what](), *_MORE.get(what, ())]
+def completed(said: Any, incomplete: str) -> list[str]:
+    """Return what *incomplete* may become: a value of the option *said*, or several with commas between."""
+    before, comma, last = incomplete.rpartition(",") if said.listed else ("", "", incomplete)
+    call, *given = said.complete.split()
+    names = [*later(call)(*given), *said.also]
     return [f"{before}{comma}{name}" for name in names if name.startswith(last) and name not in before.split(",")]

@@ -30,6 +30,7 @@ class Option:
     several: bool = False
     group: str = ""
     complete: str = ""
+    also: tuple[str, ...] = ()
     short: str = ""
     read_by: tuple[str, ...] = ()
     says_too: str = ""
@@ -82,7 +83,7 @@ def _parameter(name: str, said: Option) -> click.Parameter:
     def complete(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
         from simulator.cli.complete import completed
 
-        return completed(said.complete, incomplete)
+        return completed(said, incomplete)
 
     how: dict[str, Any] = {"metavar": said.value or None, "shell_complete": complete if said.complete else None}
     if said.is_argument:
