@@ -116,11 +116,11 @@ class Asked:
 
 def _page(found: Answers, command: str, notes: Sequence[str]) -> str:
     from reports.page import Page, page_of
-    from simulator.cli.table import Collected, blocks_of
+    from simulator.cli.table import Collected, page_blocks
 
     style = Collected()
     told = [line for note in notes for line in style.wrap(f"launch line: {note}", hang=2)]
-    blocks = blocks_of([*found.lines(style), *([""] if told else []), *told])
+    blocks = page_blocks([*found.lines(style), *([""] if told else []), *told])
     figure = found.draw("svg") if find_spec("matplotlib") is not None else b""
     nodes = found.best.timeline.machine.nodes if found.best is not None else ()
     names = dict.fromkeys(node.part_name for node in nodes)

@@ -63,7 +63,7 @@ class Collected(Style):
         return [line]
 
 
-def blocks_of(lines: Iterable[str]) -> list[str | PlainTable]:
+def page_blocks(lines: Iterable[str]) -> list[str | PlainTable]:
     """Return *lines*, those that stand for tables as these."""
     return [line.table if isinstance(line, KeptTable) else line for line in lines]
 

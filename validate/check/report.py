@@ -5,7 +5,7 @@ from itertools import groupby
 from statistics import median
 from typing import Any
 
-from simulator.cli.table import Collected, blocks_of, table_of
+from simulator.cli.table import Collected, page_blocks, table_of
 from simulator.console import PLAIN, Style
 from simulator.errors import few
 from simulator.results import taken
@@ -111,7 +111,7 @@ def check_page(checked: CheckedLog, command: str) -> str:
     from reports.curves import draw_check
     from reports.page import Page, page_of
 
-    blocks = blocks_of(_lines(checked, Collected()))
+    blocks = page_blocks(_lines(checked, Collected()))
     return page_of(Page(blocks, command, figure=draw_check(as_document(checked), headline(checked), "svg")))
 
 

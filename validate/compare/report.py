@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from simulator.cli.table import Collected, blocks_apart, blocks_of, table_of
+from simulator.cli.table import Collected, blocks_apart, page_blocks, table_of
 from simulator.console import PLAIN, Style
 from simulator.errors import one_line
 from simulator.results import plain, taken
@@ -138,7 +138,7 @@ def comparison_page(found: Comparison, command: str) -> str:
     from reports.page import Page, page_of
 
     document = comparison_document(found)
-    title, *text = blocks_of(_lines(found, Collected()))
+    title, *text = page_blocks(_lines(found, Collected()))
     environment = environment_blocks(document["environment"])
     return page_of(Page([title, *text, *comparison_figures(document), *environment], command))
 
