@@ -89,9 +89,11 @@ class Constants:
         self._filled: dict[type[Values] | str, Any] = {}
 
     def __getitem__(self, file: str) -> Values:
-        """Return the constants of *file*, all of them numbers; the same object each time."""
+        """Return the numbers of *file*, or of a part of it (``front_ends.mxnet``); the same object each time."""
         if file not in self._filled:
-            self._filled[file] = Values({**_values(file), **_below(self.changed, file)})
+            name, _, part = file.partition(".")
+            values = {**_values(name), **_below(self.changed, name)}
+            self._filled[file] = Values(_below(values, part) if part else values)
         found: Values = self._filled[file]
         return found
 

@@ -1,7 +1,7 @@
 """Host overhead: the time to issue an operator, and what issuing costs kernels (docs/decisions/kernels.md)."""
 
 from functools import lru_cache
-from typing import ClassVar, Literal
+from typing import Literal
 
 from simulator.constants import DEFAULT, Values
 from simulator.devices.cpu import Cpu
@@ -21,13 +21,6 @@ def cpu_dispatch_time(cpu: Cpu, phase: Phase) -> float:
 def cpu_call_time(cpu: Cpu) -> float:
     """Return the seconds that a call of a framework's function takes beyond its kernels, without autograd."""
     return cpu.constants["cpu_calls"].call_s * cpu.calibration.dispatch
-
-
-class FrontEndCosts(Values, file="front_ends"):
-    """Constants of front ends, the same for all hosts; ``wait_s``: from the end of the work to the waiter's wake-up."""
-
-    PARTS: ClassVar = {"mxnet": Values}
-    mxnet: Values
 
 
 HOST_TIMES = tuple(name for name in vars(DEFAULT["dispatch"]) if name.endswith("_s"))

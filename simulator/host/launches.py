@@ -61,7 +61,7 @@ def _call_s(question: LaunchQuestion, device: Device) -> float:
     """Return the seconds of a call that runs no operator; raises InputError where it does not apply to the device."""
     if question.operator is not None:
         raise InputError(f"call={question.call} runs no operator; leave op away")
-    costs, call = device.constants(dispatch.FrontEndCosts), question.call
+    costs, call = device.constants["front_ends"], question.call
     if isinstance(device, Cpu):
         if call in ("view", "read"):
             return dispatch.cpu_call_time(device)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from simulator.devices import KernelCost
 from simulator.devices.cpu import Cpu
-from simulator.devices.dispatch import FrontEndCosts, bare_launch_time, cpu_call_time, dispatch_time, graph_launch_time
+from simulator.devices.dispatch import bare_launch_time, cpu_call_time, dispatch_time, graph_launch_time
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.memory import achieved_bandwidth
 from simulator.devices.predict import kernel_cost, steady_device
@@ -77,14 +77,15 @@ class ProgramPricer:
     def call_s(self, place: Place) -> float:
         """Return the host time, in seconds, to issue a copy or another small operator."""
         if self.is_mxnet:
-            return place.device.constants(FrontEndCosts).mxnet.operator_s
+            return place.device.constants["front_ends.mxnet"].operator_s
         return cpu_call_time(place.device) if isinstance(place.device, Cpu) else bare_launch_time(place.device)
 
     def _operator(self, run: Statement, what: OperatorQuestion, place: Place) -> tuple[tuple[CallPrice, ...], float]:
-        device, front = steady_device(place.device), place.device.constants(FrontEndCosts)
+        device, wait_s = steady_device(place.device), place.device.constants["front_ends"].wait_s
+        mxnet = place.device.constants["front_ends.mxnet"]
         costs = [kernel_cost(device, kernel, 1.0 if what.is_cold else 0.0) for kernel in operator_kernels(what)]
         if self.is_mxnet:
-            issue_s = front.mxnet.operator_s if what.phase == "fwd" else front.mxnet.backward_s
+            issue_s = mxnet.operator_s if what.phase == "fwd" else mxnet.backward_s
         elif isinstance(device, Cpu) and not what.calls:
             issue_s = cpu_call_time(device)
         else:
@@ -95,24 +96,25 @@ class ProgramPricer:
         held = run.keys.holds
         if held is None:
             held = size if self.is_mxnet else 0.0
-        return (CallPrice(label, issue_s, compute_s, front.wait_s, held, bound, shares),), size
+        return (CallPrice(label, issue_s, compute_s, wait_s, held, bound, shares),), size
 
     def _network(self, run: Statement, what: str, place: Place) -> tuple[tuple[CallPrice, ...], float]:
         self.has_networks = True
-        device, of, front = place.device, run.options, place.device.constants(FrontEndCosts)
+        device, of = place.device, run.options
+        wait_s, mxnet = device.constants["front_ends"].wait_s, device.constants["front_ends.mxnet"]
         captured = of.cuda_graph or (self.captured and isinstance(device, Gpu))
         options = replace(of, compiled=of.compiled or self.compiled, cuda_graph=captured)
         network = self.networks(what, run.keys.batch, options)
         sizes = {layer.name: float(network.elements[layer.output] * ELEMENT_BYTES["fp32"]) for layer in network.layers}
         updated = sum(p.trained for p in network.parameters)
-        forward_s = front.mxnet.compiled_s if options.compiled else front.mxnet.layer_s
-        mxnet_s = {"forward": forward_s, "backward": front.mxnet.backward_s, "update": front.mxnet.operator_s * updated}
+        forward_s = mxnet.compiled_s if options.compiled else mxnet.layer_s
+        mxnet_s = {"forward": forward_s, "backward": mxnet.backward_s, "update": mxnet.operator_s * updated}
         priced = []
         for issue in launches_of(device, network, replace(options, compiled=False) if self.is_mxnet else options):
             compute_s, bound, shares = _together(device, issue.work.costs, issue.device_s)
             host_s = mxnet_s[issue.part] if self.is_mxnet else issue.host_s
             held = sizes.get(issue.layer, 0.0) if self.is_mxnet and issue.part != "update" else 0.0
-            priced.append(CallPrice(issue.name, host_s, compute_s, front.wait_s, held, bound, shares))
+            priced.append(CallPrice(issue.name, host_s, compute_s, wait_s, held, bound, shares))
         if options.cuda_graph:
             priced = [_captured(what, priced, graph_launch_time(device))]
         return tuple(priced), sizes[network.layers[-1].name]

@@ -7,7 +7,6 @@ from functools import partial
 
 from simulator.collectives.communicator import Unsuitable
 from simulator.devices.cpu import Cpu
-from simulator.devices.dispatch import FrontEndCosts
 from simulator.errors import InputError
 from simulator.host.copies import copy_plan, copy_within_s
 from simulator.network.routing import Router
@@ -40,7 +39,7 @@ class Writer:
         self.program, self.places, self.router, self.costs = program, places, router, costs
         self.threads, self.write_loop = threads, write_loop
         self.default = places.find(device).name
-        self.front = places.constants(FrontEndCosts)
+        self.front = places.constants["front_ends"]
         self.is_mxnet = program.software.front_end == "mxnet"
         self.builder = PlanBuilder()
         self.state = c.State()
@@ -298,7 +297,7 @@ class Writer:
             question = self._question(tensor, self.place(tensor.device), pinned=False, fresh=True)
             self.on_host(f"copy {name}", copy_within_s(question, self.places) or 0.0, use="python")
         if self.is_mxnet:
-            self.on_host("array", self.front.mxnet.operator_s, use="python")
+            self.on_host("array", self.places.constants["front_ends.mxnet"].operator_s, use="python")
         if form == "print":
             self.on_host("print", self.front.print_s, use="python")
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING
 
-from simulator.errors import InputError, refused
+from simulator.errors import Fault, InputError, refused
 from simulator.records import dataclass, replace
 from simulator.spelling import mention, word_of
 from simulator.workload.network import Network
@@ -90,14 +90,15 @@ def find_network(
     from simulator.workload.zoo import FUSED
     from simulator.workload.zoo.registry import build_entry, find_entry
 
-    configured = None
+    configured: ZooEntry | None = None
+    notes: tuple[Fault, ...] = ()
     if is_config(text):
         from simulator.workload.hugging_face import read_config
 
-        configured = read_config(text, sequence_length=sequence_length)
+        configured, notes = read_config(text, sequence_length=sequence_length)
 
     def entry_of() -> ZooEntry:
-        return configured.entry if configured is not None else find_entry(text)
+        return configured if configured is not None else find_entry(text)
 
     def build(batch: int) -> Network:
         try:
@@ -115,8 +116,7 @@ def find_network(
             told = mention("workload")
             raise error.changed(lambda fault: replace(fault, message=f"{told}: {fault.message}")) from None
 
-    notes = tuple(note.unspelt for note in configured.notes) if configured is not None else ()
-    source = NetworkSource(text, cache(build), notes=notes)
+    source = NetworkSource(text, cache(build), notes=tuple(note.unspelt for note in notes))
     with suppress(InputError):
         entry = entry_of()
         own = entry.defaults.get("attention", FUSED[0])

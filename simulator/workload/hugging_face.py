@@ -21,7 +21,6 @@ from typing import Any
 
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.package_data import own_data
-from simulator.records import dataclass
 from simulator.spelling import mention
 from simulator.topology.yaml_source import YamlSource, read_json
 from simulator.workload.zoo import ZooEntry
@@ -302,16 +301,8 @@ _ODD: dict[str, Callable[[Config, Mapping[str, Any], dict[str, Any]], None]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ConfiguredNetwork:
-    """The network of a file, and a note on each of its settings that is not simulated."""
-
-    entry: ZooEntry
-    notes: tuple[Fault, ...]
-
-
-def read_config(text: str, *, sequence_length: int | None = None) -> ConfiguredNetwork:
-    """Return the network of *text*, a file or a folder with a ``config.json``.
+def read_config(text: str, *, sequence_length: int | None = None) -> tuple[ZooEntry, tuple[Fault, ...]]:
+    """Return the network of *text*, a file or a folder with a ``config.json``, and a note on all that is not simulated.
 
     *sequence_length*: tokens in a sequence; by default the model's own maximum, up to 8,192.
 
@@ -328,4 +319,4 @@ def read_config(text: str, *, sequence_length: int | None = None) -> ConfiguredN
     config = Config(source, sequence_length)
     entry = _entry(kind, config)
     config.finish()
-    return ConfiguredNetwork(entry, tuple(config.notes))
+    return entry, tuple(config.notes)

@@ -66,11 +66,12 @@ def load_network(path: str, *, batch: int, training: bool = True, loss: bool = F
     if batch < 1:
         raise InputError(f"batch must be 1 or more; got {batch}")
     builder = NetworkBuilder(spec.name, training=training)
-    x, sample = add_input(builder, spec.input, batch)
+    key, shape = next((key, value) for key, value in spec.input if value is not None)
+    x = builder.input(batch, *(shape if isinstance(shape, tuple) else (shape,)))
     x = _Writer(source, x.number if spec.input.tokens is not None else -1).block(layers, x, "", {})
     if loss:
         x.cross_entropy()
-    return builder.build(batch, sample)
+    return builder.build(batch, _SAMPLES[key])
 
 
 class _Reader:
@@ -236,6 +237,9 @@ else:
     LayerKind = Literal[tuple(KINDS)]
 
 
+_SAMPLES = {"image": "images", "tokens": "sequences", "sequence": "sequences", "features": "samples"}
+
+
 class InputSpec(Strict):
     """The shape of one sample; exactly one key is given."""
 
@@ -285,18 +289,6 @@ class NetworkFile(Strict):
     source: str = Field("", description="Where the sizes come from")
     input: InputSpec
     layers: tuple[dict[str, Any], ...] = Field(..., min_length=1)
-
-
-def add_input(b: NetworkBuilder, spec: InputSpec, batch: int) -> tuple[Tensor, str]:
-    """Return the input tensor for *batch* samples, and the plural noun for a sample ("images")."""
-    if spec.image is not None:
-        return b.input(batch, *spec.image), "images"
-    if spec.tokens is not None:
-        return b.input(batch, spec.tokens), "sequences"
-    if spec.sequence is not None:
-        return b.input(batch, *spec.sequence), "sequences"
-    assert spec.features is not None  # checked by the reader
-    return b.input(batch, spec.features), "samples"
 
 
 def add_layer(spec: LayerSpec, name: str, inputs: list[Tensor], tied: Tensor | None) -> Tensor:

@@ -8,7 +8,7 @@ import pytest
 
 from simulator.constants import DEFAULT
 from simulator.devices.gpu.gemm import gemm_cost, product_time
-from simulator.devices.gpu.product import TensorProducts, tiles_for
+from simulator.devices.gpu.product import tiles_for
 from simulator.devices.gpu.rates import arithmetic_rate, sustained_clock
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
@@ -222,5 +222,5 @@ def test_kernels_of_lanes_since_ampere_hide_latency_in_one_small_tile() -> None:
     """An H200 takes 5 to 7 us for 1,024 rows and 256 x 128 weights in fp32, not 14."""
     device = find_gpu("h200-sxm")
     assert product_time(device, Gemm(1024, 128, 256, "fp32", layout="NT")).time_s < 11e-6
-    alone = DEFAULT(TensorProducts).copies.alone
+    alone = DEFAULT["tensor_product.copies"].alone
     assert {tile.alone * tile.columns * tile.rows for tile in tiles_for(device, "fp32", "NT", False)} == {alone}

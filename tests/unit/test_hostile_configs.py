@@ -80,7 +80,7 @@ def test_divisors() -> None:
 def test_thousands_of_unknown_keys_are_counted(tmp_path: Path) -> None:
     _asked(tmp_path, {**_LLAMA, **{f"hidden_siz{i}": i + 1 for i in range(10_000)}})
     with at_most_calls(3_000_000):
-        notes = [str(note) for note in read_config(str(tmp_path)).notes]
+        notes = [str(note) for note in read_config(str(tmp_path))[1]]
     assert len(notes) == 13
     assert "did you mean 'hidden_size'?" in notes[0]
     assert notes[-1].endswith("9,988 more keys from here on are not known and have no effect")
@@ -89,4 +89,4 @@ def test_thousands_of_unknown_keys_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", [1, -1, 1.5, True, {"a": 1}, [1], [None], "x"])
 def test_architectures_that_are_none_are_noted(value: object, tmp_path: Path) -> None:
     _asked(tmp_path, {"model_type": "bert", "architectures": value})
-    assert "is simulated with the head of BertForPreTraining" in str(read_config(str(tmp_path)).notes[0])
+    assert "is simulated with the head of BertForPreTraining" in str(read_config(str(tmp_path))[1][0])

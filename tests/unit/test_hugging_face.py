@@ -211,7 +211,7 @@ def test_all_faults_are_told_at_once(config) -> None:
     ],
 )
 def test_what_has_no_effect_is_remarked_on(more: dict[str, Any], told: str, config) -> None:
-    notes = [str(note) for note in read_config(config({**PUBLISHED["llama3-8b"], **more})).notes]
+    notes = [str(note) for note in read_config(config({**PUBLISHED["llama3-8b"], **more}))[1]]
     assert len(notes) == bool(told)
     assert told in "".join(notes)
     assert "allowed" not in "".join(notes)

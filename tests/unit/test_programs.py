@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from simulator.api.session import Session
 from simulator.constants import DEFAULT
-from simulator.devices.dispatch import FrontEndCosts
 from simulator.devices.predict import steady_device
 from simulator.errors import InputError
 from simulator.programs import loops
@@ -380,12 +379,12 @@ def test_exchanges_that_cannot_be_are_refused(tmp_path: Path) -> None:
 
 
 def test_mxnet_issues_a_network_layer_by_layer_or_hybridised_and_queues_it_on_the_cpu(tmp_path: Path) -> None:
-    costs = DEFAULT(FrontEndCosts)
+    costs = DEFAULT["front_ends.mxnet"]
     software = "{front_end: mxnet, cpu_queue: true, depth: 0}"
     body = loop(100, "- {run: mlp, batch: 1, device: cpu}") + "  - mark: returned\n  - wait: all\n"
     eager, hybridised = run(tmp_path, body, software), run(tmp_path, body, software, compiled=True)
-    assert eager.answers["returned"] == pytest.approx(100 * 5 * costs.mxnet.layer_s)
-    assert hybridised.answers["returned"] == pytest.approx(100 * 5 * costs.mxnet.compiled_s)
+    assert eager.answers["returned"] == pytest.approx(100 * 5 * costs.layer_s)
+    assert hybridised.answers["returned"] == pytest.approx(100 * 5 * costs.compiled_s)
     assert eager.done_s > eager.answers["returned"]
 
 

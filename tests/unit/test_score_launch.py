@@ -5,7 +5,7 @@ import json
 import pytest
 
 from simulator.constants import DEFAULT
-from simulator.devices.dispatch import FrontEndCosts, dispatch_time, host_time
+from simulator.devices.dispatch import dispatch_time, host_time
 from simulator.devices.predict import kernel_cost, operator_costs
 from simulator.errors import InputError
 from simulator.host.disks import block_time
@@ -103,7 +103,7 @@ def test_what_has_no_model(metric, mode, device, reason) -> None:
 
 
 def test_calls_that_run_no_operator() -> None:
-    costs, copies, launch_s = DEFAULT(FrontEndCosts), DEFAULT["copying"], DEFAULT["dispatch"].bare_launch_s
+    costs, copies, launch_s = DEFAULT["front_ends"], DEFAULT["copying"], DEFAULT["dispatch"].bare_launch_s
     assert seconds("host time of one view, no kernel") == costs.call_s
     assert seconds("host time of recording an event", "CUDA") == costs.call_s
     assert seconds("host time of synchronising with an idle device", "CUDA") == costs.wait_s

@@ -10,14 +10,14 @@ import pytest
 
 from simulator.constants import DEFAULT
 from simulator.devices.gpu import Gpu
-from simulator.devices.gpu.product import TensorProducts, is_pipelined, tensor_product_time
+from simulator.devices.gpu.product import is_pipelined, tensor_product_time
 from simulator.devices.gpu.rates import arithmetic_rate, highest_clock, sustained_clock
 from simulator.devices.predict import cold_device, kernel_cost, looped_device, steady_device
 from simulator.step.issue import budgeted
 from simulator.workload.kernels import Gemm, Layout
 from tests.devices import find_gpu
 
-TENSOR_PRODUCTS = DEFAULT(TensorProducts)
+TENSOR_PRODUCTS = DEFAULT["tensor_product"]
 
 ASYNCHRONOUS = ("a100-sxm4-80gb", "l40s", "rtx-3090", "h100-sxm5-80gb", "h200-sxm", "b200")
 
@@ -156,7 +156,7 @@ def test_plain_bytes_on_turing_are_multiplied_by_lanes() -> None:
 @pytest.mark.parametrize("name", ASYNCHRONOUS)
 def test_a_tiny_product_takes_the_time_of_a_start(name: str) -> None:
     device = find_gpu(name)
-    costs = TENSOR_PRODUCTS.warps if device.traits.operands == "warps" else TENSOR_PRODUCTS.copies
+    costs = DEFAULT["tensor_product.warps"] if device.traits.operands == "warps" else DEFAULT["tensor_product.copies"]
     start_s = costs.start_clocks / max(device.max_clock_Hz, device.boost_clock_Hz)
     cost = kernel_cost(device, Gemm(8, 8, 8, "bf16"))
     assert start_s < cost.time_s < 1.5 * start_s
@@ -250,7 +250,7 @@ def test_sizes_that_rows_are_long_count_when_they_are_odd_and_no_others(
 def test_an_sm_gets_fewer_bytes_by_smaller_pieces(name: str, n: int, piece_bytes: int) -> None:
     device = find_gpu(name)
     warps = device.traits.operands == "warps" and piece_bytes == 16
-    costs = TENSOR_PRODUCTS.warps if warps else TENSOR_PRODUCTS.copies
+    costs = DEFAULT["tensor_product.warps"] if warps else DEFAULT["tensor_product.copies"]
     found = tensor_product_time(device, Gemm(8192, n, 768, "bf16", layout="NT"))
     tiles = ceil(8192 / found.tile.rows) * ceil(n / found.tile.columns)
     fetched_bytes = tiles * (found.tile.rows + found.tile.columns) * 768 * 2

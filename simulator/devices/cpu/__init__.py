@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from simulator.constants import DEFAULT, Constants, Values
 from simulator.errors import InputError
@@ -31,17 +31,6 @@ class Library(NamedTuple):
 LIBRARIES: dict[CpuLibrary, Library] = {
     name: Library(**written) for name, written in own_data("simulator.devices.cpu", "libraries.yaml").items()
 }
-
-
-class LibraryCycles(Values, file="cpu_libraries"):
-    """What libraries other than oneDNN take for each element, in cycles of one core of any CPU, by library.
-
-    ``packed``: of a matrix that is copied before it is multiplied.  ``unrolled``: of a window that is written out or
-    added up.  ``row``: of a pass without vectors that needs a figure of its row, such as a mean.  Where passes use no
-    vectors, ``simple``: of another pass; ``function``: of one that calls the C library.
-    """
-
-    PARTS: ClassVar = dict.fromkeys(("blas", "torch7", "mshadow", "cntk", "eigen"), Values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +113,7 @@ class Cpu:
     @property
     def cycles(self) -> Values:
         """What its library takes for each element; not for oneDNN."""
-        found: Values = getattr(self.constants(LibraryCycles), self.library)
-        return found
+        return self.constants[f"cpu_libraries.{self.library}"]
 
     def core_flop_per_cycle(self, precision: Precision) -> int:
         """Return one core's FLOPs per cycle.

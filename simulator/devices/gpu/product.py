@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar, get_args
+from typing import TYPE_CHECKING, get_args
 
 from simulator.constants import Values
 from simulator.devices import Bound, bound_of
@@ -131,7 +131,7 @@ def tiles_for(gpu: Gpu, precision: Precision, layout: str, batched: bool) -> tup
     clock_Hz = rates.sustained_clock(gpu, precision)
     sm_rate = rates.arithmetic_rate(gpu, precision) / gpu.sm_count * clock_Hz / gpu.boost_clock_Hz
     # Since Ampere, lanes too have kernels whose threads copy operands while they multiply.
-    hiding = gpu.constants(TensorProducts).copies.alone if gpu.traits.kernels == "ampere" else c.alone
+    hiding = gpu.constants["tensor_product.copies"].alone if gpu.traits.kernels == "ampere" else c.alone
     tiles = []
     for columns, rows in _SIDES:
         if not tensor and not _in_library(gpu, columns, rows, layout, batched):
@@ -195,14 +195,6 @@ _LEAST_PIECE = 4  # bytes: the least that cp.async copies
 _WHOLE_PIECE = 16  # bytes: the most that a thread copies at once, and the alignment that TMA requires
 
 
-class TensorProducts(Values, file="tensor_product"):
-    """Constants of products by operand path, the same for all NVIDIA GPUs since Ampere."""
-
-    PARTS: ClassVar = {"copies": Values, "warps": Values}
-    copies: Values
-    warps: Values
-
-
 def is_pipelined(gpu: Gpu, precision: Precision) -> bool:
     """Return whether products in *precision* run on tensor cores with asynchronous operand loads."""
     return gpu.traits.operands in ("copies", "warps") and rates.computes_on_tensor_cores(gpu, precision)
@@ -213,8 +205,8 @@ def tensor_product_time(gpu: Gpu, kernel: Gemm, implicit: Implicit | None = None
     piece = _WHOLE_PIECE if implicit else _piece_bytes(kernel)
     by_warps = gpu.traits.operands == "warps"
     synchronous = by_warps and (implicit.synchronous if implicit else piece < _WHOLE_PIECE)
-    both = gpu.constants(TensorProducts)
-    c = both.warps if by_warps and not synchronous else both.copies
+    both = gpu.constants["tensor_product"]
+    c = gpu.constants["tensor_product.warps" if by_warps and not synchronous else "tensor_product.copies"]
     m, n, k, batch, element = kernel.m, kernel.n, kernel.k, kernel.batch, ELEMENT_BYTES[kernel.precision]
     written, read = (implicit.written_bytes, implicit.read_bytes) if implicit else (float(kernel.result_bytes), None)
     p = PlacedProduct(gpu, (m, n, k, batch), element, written, (c.bandwidth_share, both.l2_share), read)
@@ -285,22 +277,21 @@ def _tiles(gpu: Gpu, precision: Precision, c: Values, turned: int, *, synchronou
     *turned* operands do not lie along k, as wgmma needs them in 32 bits: one is turned on its way through registers, at
     the start of each tile; a second one besides, all the time.  *synchronous*: with Ampere's instructions.
     """
-    by_warps = gpu.traits.operands == "warps"
+    by_warps, both = gpu.traits.operands == "warps", gpu.constants["tensor_product"]
     # energy_time limits large products to the board's power
     clock_Hz = _top_clock(gpu) * gpu.calibration.compute if by_warps else rates.working_clock(gpu, precision)
     pace = rates.tensor_pace(gpu, precision)
     sm_rate = rates.arithmetic_rate(gpu, precision) / gpu.sm_count * clock_Hz / gpu.boost_clock_Hz
     sm_rate *= c.rate / (c.rate + (1.0 - c.rate) * pace)
     if synchronous:
-        flop_bytes = gpu.constants(TensorProducts).synchronous_flop_bytes
-        sm_rate = min(sm_rate, flop_bytes / ELEMENT_BYTES[precision] * clock_Hz)
+        sm_rate = min(sm_rate, both.synchronous_flop_bytes / ELEMENT_BYTES[precision] * clock_Hz)
     edge_clocks = c.edge_clocks
     if precision == "tf32" and gpu.traits.turned_32_bit:
-        sm_rate *= gpu.constants(TensorProducts).rate_32_bit
+        sm_rate *= both.rate_32_bit
         if turned or not by_warps:
             edge_clocks = c.edge_32_bit_clocks
         if turned > 1 and by_warps:
-            sm_rate *= gpu.constants(TensorProducts).both_turned
+            sm_rate *= both.both_turned
     found = []
     for columns, rows in _PIPELINED_SIDES:
         share = 1.0 / (1.0 + c.fetch * pace * (1.0 / columns + 1.0 / rows))
