@@ -196,17 +196,12 @@ _SUMS = {ast.Add: add, ast.Sub: sub, ast.Mult: mul, ast.FloorDiv: floordiv, ast.
 
 def whole_sum(text: str) -> int | None:
     """Return the value of integer arithmetic *text*; None if it is anything else."""
-    found = _value(text.replace("/", "//"), 0)
+    found = whole_numbers(text.replace("/", "//"), 0)
     return found if isinstance(found, int) else None
 
 
-def whole_list(text: str, most: int) -> list[int] | None:
-    """Return the whole numbers, *most* at most, that *text* lists, adds or repeats (``[0]*1+[1]*3``), or None."""
-    found = _value(text, most)
-    return found if isinstance(found, list) else None
-
-
-def _value(text: str, most: int) -> int | list[int] | None:
+def whole_numbers(text: str, most: int) -> int | list[int] | None:
+    """Return the whole number, or those, *most* at most, that *text* lists, adds or repeats (``[0]*1+[1]*3``)."""
     try:
         return _evaluated(ast.parse(text.strip(), mode="eval").body, most)
     except (ValueError, SyntaxError, ZeroDivisionError, RecursionError, MemoryError):

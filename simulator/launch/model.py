@@ -4,7 +4,7 @@ import re
 from contextlib import suppress
 
 from simulator.errors import InputError, one_line
-from simulator.launch.arguments import ARGUMENTS, Arguments, whole_list
+from simulator.launch.arguments import ARGUMENTS, Arguments, whole_numbers
 from simulator.launch.words import NAMES
 from simulator.records import dataclass, field
 from simulator.workload.find import is_config
@@ -142,7 +142,8 @@ def _experts(args: Arguments, layers: int, experts: int, inner: int) -> dict[str
     found |= _capacity(args)
     frequency = args.text("moe-layer-freq") or "1"
     if frequency != "1":
-        pattern = whole_list(frequency, layers) or []  # Megatron-LM evaluates it (training/arguments.py, moe_freq_type)
+        found_list = whole_numbers(frequency, layers)  # Megatron-LM evaluates it (training/arguments.py, moe_freq_type)
+        pattern = found_list if isinstance(found_list, list) else []
         dense = pattern.index(1) if 1 in pattern else 0
         if pattern == [0] * dense + [1] * (layers - dense):
             found["dense_layers"] = dense

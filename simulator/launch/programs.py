@@ -4,6 +4,7 @@ import ast
 import re
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,9 @@ def read_nanogpt(args: Arguments, ranks: LaunchRanks, found: LaunchLine) -> None
     for name in args:
         key = name.replace("-", "_")
         if key in said:
-            said[key] = _value(args.text(name) or "True")
+            said[key] = args.text(name) or "True"
+            with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+                said[key] = ast.literal_eval(said[key])
         elif name in _KNOWN["timeless"].split():
             args.has(name)
     world = ranks.whole or 1
@@ -128,13 +131,6 @@ def _assigned(node: ast.expr, known: Mapping[str, Any]) -> Any:
         if type(value) is int:
             words = words.replace(name, str(value))
     return whole_sum(words)
-
-
-def _value(text: str) -> Any:
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        return text
 
 
 def _number(args: Arguments, said: Mapping[str, Any], name: str) -> int:

@@ -98,7 +98,13 @@ class StepOptions(Checked):
     def _faults(self) -> Iterator[str]:
         mode = mention("mode", self.mode)
         if self.cuda_graph:
-            yield from (f"{said}, and {mention('cuda_graph')} launches all at once" for said in self._waiting())
+            waiting = {
+                f"{mention('launch_blocking')}: waits for each kernel": self.launch_blocking,
+                f"{mention('framework', self.framework)}: waits for its statistics": self.framework == "adaptdl",
+                f"{mention('optimizer', self.optimizer)}: waits for each tensor": self.optimizer in BITSANDBYTES,
+            }
+            whole = f"{mention('cuda_graph')} launches all at once"
+            yield from (f"{said}, and {whole}" for said, waits in waiting.items() if waits)
         if self.expandable_segments and not (self.trains and self.framework in PYTORCH):
             where = mention("framework", self.framework) if self.trains else mode
             whole = f"is an option of PyTorch's allocator in training, not of {where}"
@@ -125,14 +131,6 @@ class StepOptions(Checked):
             yield from (f"{mention('recompute_parts', part)}: {said}" for part in again)
         if self.recompute != "none" and not self.has_backward:
             yield from (f"{said}: is for the backward pass, and {mode} has none" for said in self.recompute_mentions)
-
-    def _waiting(self) -> Iterator[str]:
-        if self.launch_blocking:
-            yield f"{mention('launch_blocking')}: waits for each kernel"
-        if self.framework == "adaptdl":
-            yield f"{mention('framework', self.framework)}: waits for its statistics"
-        if self.optimizer in BITSANDBYTES:
-            yield f"{mention('optimizer', self.optimizer)}: waits for each tensor"
 
     @property
     def recompute_mentions(self) -> tuple[str, ...]:

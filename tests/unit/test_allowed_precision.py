@@ -17,7 +17,7 @@ from simulator.step.conversions import laid_out
 from simulator.workload.kernels import Gemm, Kernel
 from simulator.workload.operators import Conv2d, Convolution, Recurrence
 from tests.devices import find_gpu
-from validate.tables.names import gpu_names
+from validate.tables.names import names_of
 
 FIRST = Conv2d(16, 3, 64, 256, 256, 3, 3)
 KERNELS: tuple[Kernel, ...] = (
@@ -31,7 +31,7 @@ KERNELS: tuple[Kernel, ...] = (
 
 
 def has_tf32() -> list[Gpu]:
-    found = [find_gpu(name) for name in sorted(set(gpu_names().values())) if name != "knl-7250"]  # without a model
+    found = [find_gpu(name) for name in sorted(set(names_of("gpu").values())) if name != "knl-7250"]  # without a model
     return [gpu for gpu in found if "tf32" in gpu.peak_flops_per_s]
 
 

@@ -15,7 +15,7 @@ from simulator.bands import evidence
 from simulator.bands.composition import estimate
 from simulator.errors import InputError
 from simulator.package_data import own_data
-from simulator.questions.collective import SENDING, Algorithm, CollectiveQuestion, Protocol
+from simulator.questions.collective import SENDING, CollectiveQuestion
 from simulator.questions.where import NCCL_TODAY, SlowLink, version_words
 from simulator.records import dataclass, replace
 from simulator.topology import Topology
@@ -24,11 +24,8 @@ from validate.check import pace as healthy
 from validate.check.pace import SizeComparison
 
 MOST_CAUSES = 34  # approximate number, for progress bars
-_ALGORITHMS: tuple[Algorithm, ...] = ("ring", "tree", "nvls")
-_PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
 _HALF = 0.5  # a card in a slot of half the width, which NCCL knows where it is on PCIe
 _ERAS = ((2, 18), NCCL_TODAY)
-_CHOICE = "'Algo' and 'proto' of NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=TUNING"
 _AMISS: Mapping[str, Any] = own_data("validate.check", "causes.yaml")
 SHOWN = ", as NCCL reports"  # how words of a cause end that the log shows to be there
 
@@ -74,15 +71,9 @@ def causes_of(
 
 
 def _choices(question: CollectiveQuestion) -> Iterator[tuple[set[str], Cause]]:
-    if question.nvls and question.collective not in SENDING:
-        words = "NVLS off (NCCL_NVLS_ENABLE, no multicast memory)"
-        shown = "'NVLS multicast support' of NCCL_DEBUG=INFO, the fabric manager's state"
-        yield {"NCCL_NVLS_ENABLE", "NCCL_ALGO", "NVLS"}, Cause(words, replace(question, nvls=False), shown)
-    for field, setting, ways in (("algorithm", "NCCL_ALGO", _ALGORITHMS), ("protocol", "NCCL_PROTO", _PROTOCOLS)):
-        for way in ways if question.collective not in SENDING else ():
-            words = f"the {field} {way} ({setting}, a tuner's choice)"
-            chosen: dict[str, Any] = {field: way}
-            yield {setting}, Cause(words, replace(question, **chosen), _CHOICE, is_fault=False)
+    for words, chosen, decided_by, measure, is_fault in _AMISS["choices"] if question.collective not in SENDING else ():
+        if question.nvls or "nvls" not in chosen:
+            yield {*decided_by}, Cause(words, replace(question, **chosen), measure, is_fault)
     for version in _ERAS:
         if version != question.software.nccl:
             words = f"NCCL {version_words(version)} in place of {version_words(question.software.nccl)}"

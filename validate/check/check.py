@@ -120,7 +120,7 @@ def check_log(
         machine=machine.name,
         question=question,
         rows=tuple(rows),
-        groups=healthy.size_groups(rows),
+        groups=tuple(filter(None, ([row for row in rows if row.is_large == large] for large in (True, False)))),
         pace=pace,
         wrong=wrong,
         verdict="wrong" if wrong else pace,

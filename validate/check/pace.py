@@ -118,12 +118,6 @@ def large_from(sizes: Sequence[float]) -> float:
     return max(_LARGE_BYTES, min(_SHARE * sizes[-1], sizes[-FEW:][0]))
 
 
-def size_groups(rows: Sequence[SizeComparison]) -> tuple[Sequence[SizeComparison], ...]:
-    """Return the groups that *rows* make up: the largest sizes, and the smaller ones."""
-    groups = ([row for row in rows if row.is_large == is_large] for is_large in (True, False))
-    return tuple(filter(None, groups))
-
-
 def log_pace(rows: Sequence[SizeComparison]) -> Pace:
     """Return whether *rows* are faster than healthy, at the largest sizes, or slow at these or the others."""
     first = _deciding(rows)[0]

@@ -16,7 +16,7 @@ from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, field, replace
 from simulator.results.confidence import confidence_of
 from simulator.topology.parts import CpuPart, GpuPart
-from validate.tables.cells import MAX_HELD, CsvRecord, NotScored, measured_time, read_records, size_bytes
+from validate.tables.cells import MAX_HELD, CsvRecord, NotScored, measured_time, read_records, size_bytes, unscored
 from validate.tables.names import RowNames
 from validate.tables.statistics import digest, relative_error
 from validate.tables.table import Table, read_bytes, shown_as, tabulate
@@ -83,10 +83,8 @@ class RowQuestion:
 
     def time_s(self, session: Session) -> float:
         """Return the predicted time on the clock, in seconds; raises NotScored if there is no prediction."""
-        try:
+        with unscored():
             asked_s = sum(session.time_s(each) for each in (self.question, *self.besides))
-        except InputError as error:
-            raise NotScored(one_line(error)) from None
         return _positive(asked_s if self.timing is None else self.timing(asked_s, session), "predicted time")
 
     def band(self, session: Session, shown_s: float) -> Band | None:
@@ -98,18 +96,14 @@ class RowQuestion:
 
     def bound_s(self, session: Session) -> float:
         """Return the time by the data sheet alone, in seconds; raises NotScored if there is none."""
-        try:
+        with unscored():
             return _positive(sum(session.bound_s(each) for each in (self.question, *self.besides)), "baseline")
-        except InputError as error:
-            raise NotScored(one_line(error)) from None
 
     def memory_bytes(self, session: Session) -> Mapping[str, float]:
         """Return the predicted bytes by the names in ``MEMORY_COLUMNS``; raises NotScored if there are none."""
         assert isinstance(self.question, StepQuestion)
-        try:
+        with unscored():
             need = session.memory(self.question)
-        except InputError as error:
-            raise NotScored(one_line(error)) from None
         return {name: _positive(getattr(need, f"{name}_bytes"), "predicted memory") for name in MEMORY_COLUMNS}
 
 
@@ -152,10 +146,8 @@ class Kind:
 
     def question(self, cell: Cell, names: RowNames) -> RowQuestion:
         """Return what a row asks; raises NotScored, also where the question is refused."""
-        try:
+        with unscored():
             return self.read(cell, names)
-        except InputError as error:
-            raise NotScored(one_line(error)) from None
 
     def with_names(self, names: RowNames) -> Kind:
         """Return the kind for tables read with *names*: without a place column if the user names the place."""

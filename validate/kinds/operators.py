@@ -143,18 +143,16 @@ def _conv2d(size: Size, _: Cell) -> ops.Operator:
     return found
 
 
-def _cast(size: Size, cell: Cell) -> ops.Operator:
-    n, read = size("rows") * size("cols"), ELEMENT_BYTES[cast(Precision, cell("dtype"))]
-    if not cell("variant"):
-        raise NotScored("a cast needs the format that it writes in variant")
-    written = ELEMENT_BYTES[cast(Precision, cell("variant"))]
-    return StepPass(n, (Streaming("copy", n, n * read, n * written, "casts" if written > read else ""),))
-
-
 def _copy(size: Size, cell: Cell) -> ops.Operator:
-    n = size("rows") * size("cols")
-    n_bytes = n * ELEMENT_BYTES[cast(Precision, cell("dtype"))]
-    return StepPass(n, (Streaming("copy", n, n_bytes, n_bytes, cast(PassForm, cell("variant"))),))
+    """Read a copy, in the form ``variant``, or a cast to the format ``variant``."""
+    n, read = size("rows") * size("cols"), ELEMENT_BYTES[cast(Precision, cell("dtype"))]
+    written, form = read, cell("variant")
+    if cell("op") == "cast":
+        if not form:
+            raise NotScored("a cast needs the format that it writes in variant")
+        written = ELEMENT_BYTES[cast(Precision, form)]
+        form = "casts" if written > read else ""
+    return StepPass(n, (Streaming("copy", n, n * read, n * written, cast(PassForm, form)),))
 
 
 def _update(size: Size, cell: Cell) -> ops.Operator:
@@ -221,8 +219,7 @@ _READERS: dict[str, Callable[[Size, Cell], ops.Operator]] = {
     "permute": lambda size, cell: ops.Permute(size("rows"), size("cols"), size("batch"), cell("variant") == "back"),
     "rotary": lambda size, _: ops.Rotary(size("rows") * size("cols")),
     "gated": lambda size, cell: ops.Gated(size("rows") * size("cols"), "gelu" if cell("variant") == "gelu" else "silu"),
-    "cast": _cast,
-    "copy": _copy,
+    **dict.fromkeys(("cast", "copy"), _copy),
     "update": _update,
     "sum": lambda size, _: ops.Reduction(size("rows"), size("cols")),
     "max_pool": _max_pool,

@@ -11,7 +11,8 @@ import io
 import math
 import re
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from decimal import Decimal
 from typing import Any, TypeVar, overload
@@ -176,6 +177,15 @@ _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,4})?", re.AS
 
 class NotScored(Exception):  # noqa: N818  a row that is not scored is no fault
     """The row cannot be scored; the message gives a reason in words that many rows can share."""
+
+
+@contextmanager
+def unscored() -> Iterator[None]:
+    """Raise NotScored with the words of an InputError that is raised within."""
+    try:
+        yield
+    except InputError as error:
+        raise NotScored(one_line(error)) from None
 
 
 def figure(text: str) -> float | None:

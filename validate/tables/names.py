@@ -14,7 +14,7 @@ from simulator.topology.catalogue import builtin_topologies, load_part, part_nam
 from simulator.topology.load import load_topology
 from simulator.topology.parts import CpuPart, GpuPart
 from simulator.topology.yaml_source import read_yaml
-from validate.tables.cells import NotScored
+from validate.tables.cells import NotScored, unscored
 
 _SOCKETS = re.compile(r"([1-9][0-9]?)\s*x\s+(.+)", re.IGNORECASE | re.ASCII)
 _NEAR = 10_000  # names of a table that are searched for the nearest one
@@ -40,7 +40,7 @@ class MachineNames:
 
     def topology(self, name: str) -> str | None:
         """Return the topology of the table's machine *name*, None where there is none."""
-        return self.named.get(name) or self._topology or builtin_names().get(name) or gpu_names().get(name)
+        return self.named.get(name) or self._topology or builtin_names().get(name) or names_of("gpu").get(name)
 
     def where(self, name: str, n_nodes: int | None = None, gpus_a_node: int = 1, fabric: str = "") -> Where:
         """Return *n_nodes* nodes of the machine *name*, by trays if *gpus_a_node* fit in one, joined by *fabric*."""
@@ -99,15 +99,9 @@ def check_used(what: str, named: Iterable[str], seen: Iterable[str]) -> None:
 
 
 @lru_cache(maxsize=1)
-def gpu_names() -> dict[str, str]:
-    """Return the name of the part for every name and alias of a built-in GPU."""
-    return _names("gpu")
-
-
-@lru_cache(maxsize=1)
 def device_names() -> dict[str, str]:
     """Return the part of every name and alias of a built-in GPU or CPU; an accelerator of a CPU vendor is a CPU."""
-    cpus, gpus = _names("cpu"), gpu_names()
+    cpus, gpus = names_of("cpu"), names_of("gpu")
     others = {part for part in gpus.values() if f"{part}-cpu" in cpus}
     as_cpu = {name for name in others if isinstance(part := load_part(name), GpuPart) and part.vendor not in MAKERS}
     return cpus | {name: f"{part}-cpu" if part in as_cpu else part for name, part in gpus.items()}
@@ -126,7 +120,9 @@ def find_cpu(name: str) -> str | None:
     return max(found, key=len, default=None)
 
 
-def _names(kind: str) -> dict[str, str]:
+@lru_cache(maxsize=2)
+def names_of(kind: str) -> dict[str, str]:
+    """Return the name of the part for every name and alias of a built-in one of a *kind*, gpu or cpu."""
     parts = {name: load_part(name) for name in part_names(kind)}
     return {known: name for name, part in parts.items() if part is not None for known in (*part.aliases, name)}
 
@@ -239,10 +235,8 @@ class RowNames:
 
     def machine(self, where: Where) -> Machine:
         """Return the machine *where*; raises NotScored where it cannot be built."""
-        try:
+        with unscored():
             return self.session.machine(where)
-        except InputError as error:
-            raise NotScored(one_line(error)) from None
 
     def gpus(self, where: Where, n_nodes: int, local: Sequence[int]) -> tuple[int, ...]:
         """Return the GPUs *local* on each of *n_nodes* nodes of *where*, trays evenly; raises NotScored for too few."""
@@ -264,10 +258,8 @@ class RowNames:
     def device(self, name: str, threads: int | None = None) -> Device:
         """Return the table's device *name*, a CPU with *threads* threads; raises NotScored where it is not known."""
         where, called = self.devices.where(name)
-        try:
+        with unscored():
             return self.session.device(where, called, threads)
-        except InputError as error:
-            raise NotScored(one_line(error)) from None
 
 
 def machines_named(texts: Sequence[str]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from simulator.records import dataclass
 from simulator.topology.catalogue import builtin_folder, load_part, part_names
 from simulator.topology.parts import GpuPart, LinkPart, NicPart
 from validate.machine.measure.host import nvidia_smi, slug
-from validate.tables.names import gpu_names
+from validate.tables.names import names_of
 
 _FIELDS = "name,memory.total,pcie.link.gen.max,pcie.link.width.max"
 _SLOT = re.compile(r"pcie(\d)-")
@@ -54,7 +54,7 @@ def parse_cards(text: str) -> tuple[Card, ...]:
 
 @cache
 def _parts_by_slug() -> dict[str, str]:
-    return {slug(name): part for name, part in gpu_names().items()}
+    return {slug(name): part for name, part in names_of("gpu").items()}
 
 
 def driver_part(card: Card) -> str | None:

@@ -15,7 +15,7 @@ from validate.machine.describe.dumps.read import KINDS, Dump
 from validate.machine.describe.dumps.tree import BusTree
 from validate.machine.describe.placement import Adapters, Attachments, Matrix, pcie_pairs, peer_level, place_gpus
 from validate.machine.describe.processor import Processor
-from validate.tables.names import gpu_names
+from validate.tables.names import names_of
 
 _MOST_GPUS = 1024
 _NVLINK_BPS = 25e9  # per link, since Volta
@@ -116,7 +116,7 @@ def _cards(
 
 def _named(name: str, matrix: Matrix | None, count: int) -> str:
     """Return the GPU part that *name* means, of several one with *matrix*'s NVLinks; raises InputError."""
-    known = gpu_names()
+    known = names_of("gpu")
     direct = driver.driver_part(driver.Card(name))
     if direct is not None:
         return direct
