@@ -266,11 +266,6 @@ class StepQuestion(Checked):
         return said_of(self.sizes, "cross_entropy")
 
     @property
-    def keeps_nf4(self) -> bool:
-        """Whether frozen weights are kept in nf4."""
-        return said_of(self.sizes, "lora_weights") != "plain"
-
-    @property
     def one_process(self) -> bool:
         """Whether one process launches for all GPUs."""
         return self.layout.process != "each"

@@ -171,7 +171,7 @@ def narrowing_of(question: Any, facts: AnswerFacts, widest: str = "") -> str:
 
 def torch_lacks(question: StepQuestion) -> Iterator[str]:
     """Yield why torch cannot run the step by itself, each reason with its option."""
-    from simulator.questions.options import NOT_IN_TORCH, USUAL
+    from simulator.questions.options import NOT_IN_TORCH, USUAL, said_of
 
     layout, options = question.layout, question.options
     for begin, why in WORDS["not_of_torch"].items():
@@ -179,7 +179,7 @@ def torch_lacks(question: StepQuestion) -> Iterator[str]:
             yield f"--precision {options.precision}: {why}"
     if options.optimizer in NOT_IN_TORCH:
         yield f"--optimizer {options.optimizer}: torch does not have it; take momentum, adam, adam-loop, sgd or none"
-    if question.keeps_nf4:
+    if said_of(question.sizes, "lora_weights") != "plain":
         yield "--set lora_weights: torch does not have nf4; lora alone is measured"
     if "lora" in dict(question.sizes) and options.precision in ("fp16", "bf16"):
         yield f"--set lora: beside --precision {options.precision}, PEFT keeps adapters in fp32; add amp- to measure"

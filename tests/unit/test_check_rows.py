@@ -17,7 +17,7 @@ from tests.nccl_logs import as_json_log, as_log
 from validate.check.check import CheckedLog, check_log
 from validate.check.report import as_document, as_text, headline
 from validate.cli import main
-from validate.importing.nccl_tests import read_nccl_tests
+from validate.importing.nccl_tests import read_nccl_tests, unread_words
 from validate.machine.describe.dumps.read import read_text
 
 SESSION = Session()
@@ -44,7 +44,7 @@ def test_a_time_that_is_none_is_told_with_its_line(time: str) -> None:
     text = scaled({})
     number = len(text.splitlines()) + 1
     log = read_nccl_tests(text + ROW.format(time), "a")
-    assert log.unread_words == f"1 row not read: line {number} (time '{time}')"
+    assert unread_words(log.unread) == f"1 row not read: line {number} (time '{time}')"
     assert len(log.points) == len(SIZES)
 
 
@@ -150,7 +150,7 @@ def test_rows_of_json_that_cannot_be_read_are_told_and_so_is_its_verdict() -> No
     document["results"] += [3, {"size": "x"}]
     document["out_of_bounds"] = {"count": 7, "okay": "false"}
     log = read_nccl_tests(json.dumps(document), "a")
-    assert log.unread_words == (
+    assert unread_words(log.unread) == (
         "4 rows not read: results[1] (time '-42.0'), results[2] (type 'quarter'), results[9] (no object), "
         'results[10] (size "x")'
     )

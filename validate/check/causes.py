@@ -177,7 +177,7 @@ _SAME = 0.02  # smaller relative differences in time count as none
 _SIZE = 0.15  # difference of times that the model's error of a size hides
 _FREEDOM = 3.0
 _OFFSETS = tuple(step / 20.0 for step in range(-30, 31))
-_CLEARLY = 2.0  # difference of the logarithms of two likelihoods, from which the data speak for the first (Jeffreys)
+CLEARLY = 2.0  # difference of the logarithms of two likelihoods, from which the data speak for the first (Jeffreys)
 _BY_CHANCE = 3.0  # the same for the best of some twenty mechanisms, of which one in twenty may be as likely by chance
 
 
@@ -198,11 +198,6 @@ class FaultExplanation:
     error: float = 0.0
     alike: tuple[str, ...] = ()
     behind: float = 0.0
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether it fits clearly worse than the first."""
-        return self.behind > _CLEARLY
 
     def left(self, some: Sequence[SizeComparison]) -> list[float]:
         """Return measured over predicted times of *some* sizes, those of its times."""
@@ -286,7 +281,7 @@ def explained(
         clear = each.is_fault and unlikely < sound - _BY_CHANCE
         is_clear = is_clear or clear
         if left <= within and (left <= _HALVED * error or cures or clear):
-            shown = _CLEARLY if each.words.endswith(SHOWN) else 0.0
+            shown = CLEARLY if each.words.endswith(SHOWN) else 0.0
             found.append((unlikely - shown, replace(each, error=math.expm1(left))))
     found.sort(key=lambda each: (round(each[0], 6), each[1].words))
     return Explanations(tuple(_joined(found)), len(every), is_clear and some[-1].ratio > healthy.SCATTER)

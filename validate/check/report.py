@@ -10,8 +10,10 @@ from simulator.console import PLAIN, Style
 from simulator.errors import few
 from simulator.results import taken
 from simulator.units import format_duration
+from validate.check.causes import CLEARLY
 from validate.check.check import CheckedLog, in_binary
 from validate.check.pace import SizeComparison, links_document, links_words, outside, slow_groups
+from validate.importing.nccl_tests import unread_words
 
 SCHEMA_VERSION = 1
 _WIDTH = 80
@@ -81,7 +83,7 @@ def _lines(checked: CheckedLog, style: Style) -> list[str]:
     lines = [headline(checked)]
     lines += [f"its times{_as_if(checked)} are {_pace(checked)}"] if checked.verdict == "wrong" else []
     lines += [f"the test failed, {log.failure}"] if log.failure else []
-    lines += [log.unread_words] if log.unread else []
+    lines += filter(None, [unread_words(log.unread)])
     lines += map(_group, checked.groups)
     if cliff is not None:
         before, after = (f"{_rates(checked, row)[0]} GB/s at {in_binary(row.size_bytes)}" for row in cliff)
@@ -128,7 +130,7 @@ def _causes(checked: CheckedLog) -> list[str]:
         if each.alike:
             names = [words.partition(" (")[0] for words in each.alike]
             lines.append(f"          or, as slow: {'; '.join(names[:_MOST_ALIKE])}")
-    close = [each for each in found if not each.is_behind]
+    close = [each for each in found if each.behind <= CLEARLY]
     one = len(close) == 1 and not close[0].alike
     fits = "the others fit clearly worse" if one and len(found) > 1 else "times alone do not tell these apart"
     shown = dict.fromkeys(each.measure for each in close if each.measure)

@@ -204,11 +204,6 @@ class DriftRow:
     name: str
     ratio: float
 
-    @property
-    def change(self) -> float:
-        """The relative change, without its sign."""
-        return abs(self.ratio - 1)
-
 
 @dataclass(frozen=True, slots=True)
 class DriftClass:
@@ -249,10 +244,12 @@ def compare_runs(first: Folder, second: Folder) -> Drift:
     classes = []
     for table in ("", *sorted({row.table for row in rows})) if rows else ():
         mine = [row for row in rows if table in ("", row.table)]
-        changes, ratios = sorted(row.change for row in mine), sorted(row.ratio for row in mine)
+        ratios = sorted(row.ratio for row in mine)
+        changes = sorted(abs(ratio - 1) for ratio in ratios)
         figures = percentile(changes, 0.5), percentile(changes, 0.9), percentile(ratios, 0.5)
         classes.append(DriftClass(table, len(mine), *figures, sum(change > BOUND for change in changes)))
-    beyond = sorted((row for row in rows if row.change > BOUND), key=lambda row: (-row.change, row.table, row.name))
+    far = (row for row in rows if abs(row.ratio - 1) > BOUND)
+    beyond = sorted(far, key=lambda row: (-abs(row.ratio - 1), row.table, row.name))
     only = len(set(before) - set(after)), len(set(after) - set(before))
     environment = tuple(differences(first.environment, second.environment))
     return Drift(second.path, tuple(classes), tuple(beyond), *only, environment)

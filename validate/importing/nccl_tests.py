@@ -49,11 +49,6 @@ class NcclLog:
     failure: str = ""
     remarks: tuple[str, ...] = ()
 
-    @property
-    def unread_words(self) -> str:
-        """Say which rows cannot be read, and why; empty if all were read."""
-        return _unread_words(self.unread)
-
 
 def read_nccl_tests(text: str, shown: str, *, collective: str | None = None, n_ranks: int | None = None) -> NcclLog:
     """Return the run that *text* reports, called *shown*; *collective* and *n_ranks* supply or pick what is open.
@@ -76,7 +71,7 @@ def read_nccl_tests(text: str, shown: str, *, collective: str | None = None, n_r
         facts["settings"], facts["shows"] = settings_in([text]), shown_in(text)
     if not run.rows:
         none = "holds no row of nccl-tests' table (size, count, type, ..., time, algbw, busbw)"
-        raise InputError(Fault(_unread_words(run.unread) or none, shown))
+        raise InputError(Fault(unread_words(run.unread) or none, shown))
     rows = [row for row in run.rows if (row.dtype, row.redop) == (run.rows[0].dtype, run.rows[0].redop)]
     devices = _devices(run.ranks, dict(facts.get("settings", ())), shown) | facts.pop("devices", {})
     ranks = devices.pop("n_ranks") or (n_ranks or 0)
@@ -91,7 +86,7 @@ def read_nccl_tests(text: str, shown: str, *, collective: str | None = None, n_r
     points = _points([row for row in rows if row.where not in left_out])
     wrong = "has one rank, which exchanges nothing" if ranks < 2 else ""
     if not points:
-        wrong = _unread_words(unread) if len(unread) > len(run.unread) else "holds no size above zero"
+        wrong = unread_words(unread) if len(unread) > len(run.unread) else "holds no size above zero"
     if wrong:
         raise InputError(Fault(wrong, shown))
     remarks = []
@@ -147,7 +142,8 @@ def _chosen(runs: Sequence[printed.TestRun], collective: str | None, shown: str)
     )
 
 
-def _unread_words(unread: Sequence[printed.UnreadRow]) -> str:
+def unread_words(unread: Sequence[printed.UnreadRow]) -> str:
+    """Return which rows cannot be read, and why; empty if all were read."""
     if not unread:
         return ""
     told = ", ".join(f"{each.where} ({each.why})" for each in unread[:_MOST_TOLD])

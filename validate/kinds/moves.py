@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 
-from simulator.api import Session
 from simulator.api.context import ALPHA_S, is_strategy, machines_fitted_to
 from simulator.errors import one_line
 from simulator.questions import single
@@ -15,6 +14,7 @@ from simulator.topology.parts import CpuPart
 from simulator.workload import Collective
 from simulator.workload.operators import Reduction
 from validate.kinds.kind import CELLS, WORDS, Cell, RowQuestion, Timed, kind_of
+from validate.kinds.timing import beside_s
 from validate.tables import cells
 from validate.tables.cells import NotScored, number, whole_or_none
 from validate.tables.names import RowNames
@@ -155,11 +155,6 @@ _MOST = 1e6
 _HELD_S = 40  # seconds for which the device is held up: longer than the host takes to issue so many operators
 
 
-def _behind_s(held: single.ProgramQuestion, asked_s: float, session: Session) -> float:
-    """Return the seconds of the work behind what *held* the device up until the host had issued everything."""
-    return asked_s - session.time_s(held)
-
-
 def _beside_work(cell: Cell, names: RowNames, copy: single.CopyQuestion) -> RowQuestion:
     """Return the program that a row timed: its work, with *copy* beside it or alone; raises NotScored."""
     note, work = cell("note"), cell("work")
@@ -193,7 +188,7 @@ def _beside_work(cell: Cell, names: RowNames, copy: single.CopyQuestion) -> RowQ
         )
         for text in (lines, held)
     )
-    return RowQuestion(whole, timing=Timed(_behind_s, (alone,)))
+    return RowQuestion(whole, timing=Timed(beside_s, (-1.0, alone)))  # the work behind what held the device up
 
 
 _KINDS: Mapping[str, tuple[single.CopyKind, bool]] = WORDS["copies"]

@@ -98,9 +98,9 @@ def replayed_s(warp_clock_s: float, copied: Sequence[Question], asked_s: float, 
     return asked_s + costs.replay_s + max(0.0, warp_clock_s * costs.cache_clocks - copied_s)
 
 
-def read_back_s(reading: LaunchQuestion, asked_s: float, session: Session) -> float:
-    """Return the seconds between steps that end with the host *reading* back the loss."""
-    return asked_s + session.time_s(reading)
+def beside_s(times: float, other: Question, asked_s: float, session: Session) -> float:
+    """Return the seconds with *times* the time of the *other* question, -1 for one that the clock leaves out."""
+    return asked_s + times * session.time_s(other)
 
 
 def from_start_s(counted: int, ran: int, ranks: int, asked_s: float, session: Session) -> float:
