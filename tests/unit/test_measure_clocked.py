@@ -12,6 +12,7 @@ from tests.clocked_cuda import Clock, clocked_gpus  # noqa: E402
 from validate.machine.measure import ranks  # noqa: E402
 from validate.machine.measure.bench import Bench, CudaStopwatch, GraphStopwatch, HostStopwatch, QueuedStopwatch  # noqa: E402  # noqa: E402
 from validate.machine.measure.case import TimedRun  # noqa: E402
+from validate.machine.measure.cases import collectives  # noqa: E402
 from validate.machine.measure.cases import steps as stepping  # noqa: E402
 from validate.machine.measure.cases.steps import Patience, agreed_samples, steady_interval  # noqa: E402
 from validate.machine.measure.timing import Effort, time_call  # noqa: E402
@@ -168,8 +169,9 @@ def test_what_ranks_do_together_says_where_a_stream_ran_dry(
     monkeypatch: pytest.MonkeyPatch, issue_s: float, dry: bool
 ) -> None:
     clock = clocked_gpus(monkeypatch, issue_s=issue_s)
-    monkeypatch.setattr(ranks, "dist", Alone)
-    found = ranks.time_together(call_of(clock), Effort(longest_s=0.05, warmup_s=1e-3), cuda=True)
+    for module in (ranks, collectives):
+        monkeypatch.setattr(module, "dist", Alone)
+    found = collectives.time_together(call_of(clock), Effort(longest_s=0.05, warmup_s=1e-3), cuda=True)
     assert found.ran_dry is dry
     if not dry:
         assert found.median == pytest.approx(KERNEL_S, rel=1e-6)

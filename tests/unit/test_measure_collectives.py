@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from tests.clocked_cuda import clocked_bench  # noqa: E402
-from validate.machine.measure import launched, ranks  # noqa: E402
+from validate.machine.measure import ranks as launched  # noqa: E402
 from validate.machine.measure.bench import Bench  # noqa: E402
 from validate.machine.measure.case import Unavailable, cases_of  # noqa: E402
 from validate.machine.measure.cases import collectives  # noqa: E402
@@ -67,7 +67,7 @@ def _kept(rank: int, count: int) -> list[tuple[bool, int]]:
         long = Effort(
             interval=0.0, sample_s=1.0, warmup_s=0.0, longest_s=60.0, most_samples=6
         )  # as many calls as a sample may have
-        assert collectives._time_on_rank(rank, count, name, 256, long).samples * ranks.MOST_CALLS > 256
+        assert collectives._time_on_rank(rank, count, name, 256, long).samples * collectives.MOST_CALLS > 256
         found.append((bool(made[0].isfinite().all()), len(made[0].unique())))
     return found
 
@@ -83,7 +83,7 @@ def test_numbers_are_chance_and_sums_of_sums_stay_finite() -> None:
 def test_a_sample_of_sums_stays_within_a_floats_range(count: int) -> None:
     first = collectives._first_size(count)
     assert first > 2.0**-126
-    assert 8 * first * count**ranks.MOST_CALLS < torch.finfo(torch.float32).max
+    assert 8 * first * count**collectives.MOST_CALLS < torch.finfo(torch.float32).max
 
 
 @pytest.mark.parametrize(
@@ -188,9 +188,9 @@ def test_how_long_is_measured_follows_from_the_slowest_rank_alone(monkeypatch: p
         asked.append(calls)
         return calls * 50e-6, len(asked) == 3
 
-    monkeypatch.setattr(ranks, "_sample_cpu", sample)
+    monkeypatch.setattr(collectives, "_sample_cpu", sample)
     effort = Effort(interval=0.01, sample_s=200e-6, warmup_s=1e-3, longest_s=1.0)
-    interval = ranks.time_together(lambda _: None, effort, cuda=False)
+    interval = collectives.time_together(lambda _: None, effort, cuda=False)
     assert interval.median == pytest.approx(50e-6)
     assert not interval.ran_dry  # except during warm-up
     assert asked[:2] == [1, 1]
@@ -200,8 +200,8 @@ def test_how_long_is_measured_follows_from_the_slowest_rank_alone(monkeypatch: p
 
 def test_a_noisy_collective_ends_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([1e-3, 1e-3] + [1e-3, 3e-3] * 1000)
-    monkeypatch.setattr(ranks, "_sample_cpu", lambda call, calls, token: (calls * next(times), True))
+    monkeypatch.setattr(collectives, "_sample_cpu", lambda call, calls, token: (calls * next(times), True))
     effort = Effort(interval=0.01, sample_s=1e-6, warmup_s=0.0, longest_s=0.05, most_samples=1000)
-    interval = ranks.time_together(lambda _: None, effort, cuda=False)
+    interval = collectives.time_together(lambda _: None, effort, cuda=False)
     assert 20 <= interval.samples <= 30
     assert interval.ran_dry

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 torch = pytest.importorskip("torch")
-from validate.machine.measure import launched  # noqa: E402
+from validate.machine.measure import ranks as launched  # noqa: E402
 
 pytestmark = pytest.mark.torch
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,7 +21,7 @@ import sys
 import torch
 import torch.distributed as dist
 from datetime import timedelta
-import validate.machine.measure.launched as launched
+import validate.machine.measure.ranks as launched
 from tests.unit.test_measure_launched import fails_on_the_second, sum_of_ranks
 from validate.machine.measure.ranks import RanksFailed
 

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -41,7 +42,7 @@ def _hang(rank: int, count: int) -> None:
 
 @pytest.fixture
 def two() -> Iterator[Any]:
-    with ranks.RankProcesses(2, cuda=False) as group:
+    with closing(ranks.RankProcesses(2, cuda=False)) as group:
         yield group
 
 
@@ -63,7 +64,7 @@ def test_results_come_back_in_the_order_of_ranks_and_a_group_is_used_again(two: 
 def test_a_rank_that_fails_is_named_and_ends_the_group_soon(
     two: Any, function: Any, timeout_s: float, words: str
 ) -> None:
-    processes = [member.process for member in two._members]
+    processes = [process for process, _ in two._members]
     with pytest.raises(ranks.RanksFailed) as failed:
         two.run(function, timeout_s=timeout_s)
     assert words in str(failed.value)
@@ -80,14 +81,14 @@ def test_an_interrupt_while_they_start_is_for_the_one_who_starts_them(monkeypatc
     def interrupted(self: Any, what: str, timeout_s: float, look: Any) -> Any:
         if what == "start":
             for _ in range(20):  # from before their interpreters start until torch is being imported
-                for member in self._members:
-                    os.kill(member.process.pid, signal.SIGINT)
+                for process, _ in self._members:
+                    os.kill(process.pid, signal.SIGINT)
                 time.sleep(0.03)
         return collect(self, what, timeout_s, look)
 
     monkeypatch.setattr(ranks.RankProcesses, "_collect", interrupted)
-    with ranks.RankProcesses(2, cuda=False) as group:
-        processes = [member.process for member in group._members]
+    with closing(ranks.RankProcesses(2, cuda=False)) as group:
+        processes = [process for process, _ in group._members]
         assert group.run(_sum, 0.0) == [3.0, 3.0]
         os.kill(processes[0].pid, signal.SIGINT)  # nor later
         assert group.run(_sum, 0.0) == [3.0, 3.0]
@@ -96,6 +97,6 @@ def test_an_interrupt_while_they_start_is_for_the_one_who_starts_them(monkeypatc
 
 def test_all_leave_when_it_is_closed() -> None:
     group = ranks.RankProcesses(2, cuda=False)
-    processes = [member.process for member in group._members]
+    processes = [process for process, _ in group._members]
     group.close()
     assert [process.exitcode for process in processes] == [0, 0]  # by themselves, not killed

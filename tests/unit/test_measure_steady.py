@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 
 import torch.distributed as dist  # noqa: E402  torch is there
 
-from validate.machine.measure import launched  # noqa: E402  they import torch
+from validate.machine.measure import ranks as launched  # noqa: E402  they import torch
 from validate.machine.measure.bench import Bench, open_bench  # noqa: E402
 from validate.machine.measure.cases import steps  # noqa: E402  they import torch
 from validate.machine.measure.cases.step_shapes import MeasuredStep, parallel_steps  # noqa: E402

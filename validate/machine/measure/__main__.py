@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         from validate.machine.measure.case import short_line
         from validate.machine.measure.cases.steps import write_scaling
-        from validate.machine.measure.launched import launch
+        from validate.machine.measure.ranks import launch
         from validate.machine.measure.run import Settings, measure
         from validate.machine.measure.timing import Effort
     except KeyboardInterrupt:

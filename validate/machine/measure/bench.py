@@ -12,16 +12,14 @@ from typing import Any
 
 import torch
 
-from validate.machine.measure.host import cpu_facts, host_bytes, slug
+from validate.machine.measure.host import DRIVER, cpu_facts, host_bytes, slug
 from validate.machine.measure.host import largest_cache_bytes as host_cache_bytes
 from validate.machine.measure.timing import Call, Stopwatch
 
 _SM, _MEMORY = 1, 2  # nvmlClockType_t: SM and memory
 _CORE_C = 0  # nvmlTemperatureSensors_t
-# nvmlClocksEventReasons: what holds the clock below the requested one.
-_POWER_CAP = "power cap"
-_REASONS = {0x4: _POWER_CAP, 0x8: "hardware slowdown", 0x20: "software thermal", 0x40: "hardware thermal"}
-_REASONS |= {0x80: "power brake"}
+_REASONS = {int(bit, 16): text for bit, text in DRIVER["throttles"].items()}
+_POWER_CAP = _REASONS[0x4]
 _POWER_INSTANT = 186  # NVML_FI_DEV_POWER_INSTANT, in mW; nvmlDeviceGetPowerUsage is a mean over a second
 _PERIOD_S = 0.02  # update period of the driver's readings
 _HELD = 0.5  # of the power limit: a board that draws less is not held by it, but remembers for seconds that it was
@@ -96,14 +94,7 @@ class Sensors:
 
     def limits(self) -> dict[str, float]:
         """Return the card's limits: power in W, clocks in MHz, PCIe generation and width."""
-        found = {
-            "power_limit_W": self._unsigned("nvmlDeviceGetEnforcedPowerLimit"),
-            "max_sm_clock_MHz": self._unsigned("nvmlDeviceGetMaxClockInfo", _SM),
-            "max_memory_clock_MHz": self._unsigned("nvmlDeviceGetMaxClockInfo", _MEMORY),
-            "application_sm_clock_MHz": self._unsigned("nvmlDeviceGetApplicationsClock", _SM),
-            "pcie_generation": self._unsigned("nvmlDeviceGetMaxPcieLinkGeneration"),
-            "pcie_width": self._unsigned("nvmlDeviceGetMaxPcieLinkWidth"),
-        }
+        found = {name: self._unsigned(*asked) for name, asked in DRIVER["limits"].items()}
         if found["power_limit_W"] is not None:
             found["power_limit_W"] /= 1000
         return {name: value for name, value in found.items() if value is not None}

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 import torch
 
 from validate.machine.measure.bench import Bench
+from validate.machine.measure.host import DRIVER
 from validate.machine.measure.timing import Call, Interval, Stopwatch
 
 Mode = Literal["stream", "single", "graph"]
@@ -108,14 +109,6 @@ def cases_of(name: str, bench: Bench) -> Iterator[Case]:
 
 
 _LENGTH = 200
-# Errors after which no call works in the process (CUDA Runtime API, cudaError_t).  It recovers from others, such as
-# those of a capture.  Bench.alive detects any that are missing here.
-_STICKY = (
-    *("illegal memory access", "illegal instruction", "illegal address", "misaligned address"),
-    *("invalid program counter", "unspecified launch failure", "launch timed out", "device-side assert"),
-    "hardware stack error",
-    *("uncorrectable ecc", "device is lost", "fallen off the bus", "no longer accessible", "nvlink error"),
-)
 
 
 class Fatal(Exception):  # noqa: N818
@@ -148,8 +141,8 @@ def failure_words(error: Exception) -> str:
     full = any(words in text.lower() for words in ("out of memory", "can't allocate memory"))
     if full or isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)):
         return "out of memory"
-    if any(words in text.lower() for words in _STICKY):
-        raise Fatal(f"the device is lost: {text[:_LENGTH]}") from error
+    if any(words in text.lower() for words in DRIVER["lost"]):
+        raise Fatal(f"the device is lost: {text[:_LENGTH]}") from error  # Bench.alive detects any that are missing
     return fault_line(error)
 
 

@@ -1,10 +1,11 @@
 """What the system and the driver report of the host: processor, caches, usable threads and memory; without torch."""
 
+import json
 import os
 import re
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,11 @@ _GROUPS = (  # limit and usage files of a control group, versions 2 and 1
 _UNKNOWN_BYTES = 4 << 30
 _CACHE_BYTES = 64 << 20  # size of a CPU's caches where the system does not report it
 _SCALES = {"K": 1 << 10, "M": 1 << 20}
+DRIVER: Mapping[str, Any] = json.loads(Path(__file__).with_name("driver.json").read_text(encoding="utf-8"))
+"""What drivers and libraries call things: NVML's bits of what ``throttles`` a clock (nvmlClocksEventReasons) and its
+functions for ``limits``; errors after which a device is ``lost`` to the process (CUDA Runtime API, cudaError_t); how
+variables of ``libraries`` begin, and what ``private`` ones hold.
+"""
 _AVAILABLE = re.compile(r"^MemAvailable:\s*(\d+)", re.MULTILINE | re.ASCII)
 _WAIT_S = 30
 

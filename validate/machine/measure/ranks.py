@@ -1,30 +1,34 @@
-"""Processes that are the ranks of one group: started once, given functions to run, always ended; their common time."""
+"""Processes that are the ranks of one group: started here once, or by a launcher; their common time.
+
+Those started here are given functions to run, and always ended.  Of those that a launcher (``torchrun``) starts on one
+node or several, the first measures and puts tasks into a store that all can reach.  A task's ranks join a process group
+of exactly that size, so that one launch measures 1, 2, 4, ... ranks; after a fault a new one.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
+from functools import cache, partial
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.distributed as dist
 
-from validate.machine.measure.bench import hold_up
 from validate.machine.measure.case import Unavailable, fault_line
 from validate.machine.measure.host import usable_threads
-from validate.machine.measure.timing import Call, Effort, Interval, time_call
 
 RankTask = Callable[..., Any]  # what a rank runs: a function of its rank, of how many there are, and of more
 Look = Callable[[], None] | None
@@ -178,46 +182,22 @@ def _serve(pipe: Connection, rank: int, count: int, begin: Begin, join: Callable
 
 
 def _join(cuda: bool, meeting: str, timeout_s: float, rank: int, count: int) -> None:
-    how: dict[str, Any] = {"init_method": Path(meeting).as_uri(), "timeout": timedelta(seconds=timeout_s)}
     if cuda:
-        how["device_id"] = torch.device("cuda", rank)
-        torch.cuda.set_device(how["device_id"])
+        torch.cuda.set_device(rank)
+    elif Path("/sys/class/net/lo").exists():
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    _join_group(
+        rank if cuda else None, count, timeout_s, init_method=Path(meeting).as_uri(), rank=rank, world_size=count
+    )
+
+
+def _join_group(device: int | None, sharing: int, timeout_s: float, **how: Any) -> None:
+    """Join a process group on GPU *device*, or on the CPU (None), whose threads *sharing* ranks share."""
+    if device is None:
+        torch.set_num_threads(max(1, usable_threads() // sharing))
     else:
-        if Path("/sys/class/net/lo").exists():
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        torch.set_num_threads(max(1, usable_threads() // count))
-    dist.init_process_group("nccl" if cuda else "gloo", rank=rank, world_size=count, **how)
-
-
-MOST_CALLS = 64  # most calls per sample: what a GPU's queue takes without blocking the host
-_ISSUE_S = 100e-6  # more than the host needs to issue one call
-
-
-def time_together(call: Call, effort: Effort, *, cuda: bool, renew: Look = None, issue_s: float = _ISSUE_S) -> Interval:
-    """Return the median time of one *call* on the slowest rank, in seconds; all ranks call this at the same point.
-
-    Each sample starts after an all-reduce of one number, and its time is the greatest of all ranks, on which alone all
-    decisions depend.  On a GPU the stream is blocked for *issue_s* seconds a call, so that only device time counts.
-    *renew* is called before each sample, untimed.
-    """
-    return time_call(_Together(cuda, renew, issue_s), call, replace(effort, most_calls=MOST_CALLS))
-
-
-class _Together:
-    """A stopwatch of all ranks; ``spent_s`` leaves out the first sample, in which libraries connect the ranks."""
-
-    def __init__(self, cuda: bool, renew: Look, issue_s: float) -> None:
-        self._cuda, self._renew, self._issue_s = cuda, renew, issue_s
-        self._token = torch.zeros(1, device="cuda" if cuda else "cpu")
-        self.ran_dry, self.spent_s = False, float("-inf")
-
-    def sample(self, call: Call, calls: int) -> float:
-        if self._renew is not None:
-            self._renew()
-        how = (call, calls, self._token)
-        took_s, self.ran_dry = _sample_cuda(*how, self._issue_s) if self._cuda else _sample_cpu(*how)
-        self.spent_s = max(0.0, self.spent_s + took_s)
-        return took_s
+        how["device_id"] = torch.device("cuda", device)
+    dist.init_process_group("gloo" if device is None else "nccl", timeout=timedelta(seconds=timeout_s), **how)
 
 
 def rank_device(*, cuda: bool) -> Any:
@@ -232,24 +212,144 @@ def greatest(seconds: float, device: Any) -> float:
     return float(value.item())
 
 
-def _sample_cpu(call: Call, calls: int, token: torch.Tensor) -> tuple[float, bool]:
-    dist.all_reduce(token)
-    began_s = time.perf_counter()
-    for i in range(calls):
-        call(i)
-    return greatest(time.perf_counter() - began_s, token.device), False
+_JOIN_S = 300.0
+_IDLE_S = 7 * 86_400.0  # the first rank may measure alone for a long time
+
+Group = tuple[int, int]  # a process group: its size, and the task that created it
 
 
-def _sample_cuda(call: Call, calls: int, token: torch.Tensor, issue_s: float) -> tuple[float, bool]:
-    """Return the greatest time of all ranks, in seconds, and whether this rank's stream ran dry during issue."""
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda.synchronize()
-    held = hold_up(calls * issue_s)
-    dist.all_reduce(token)
-    start.record()
-    for i in range(calls):
-        call(i)
-    early = held and start.query()
-    end.record()
-    end.synchronize()
-    return greatest(start.elapsed_time(end) / 1000, token.device), early
+@dataclass(slots=True)
+class LauncherProcess:
+    """The launcher's description of this process: its rank among ``world``, and among the ranks of its node."""
+
+    rank: int
+    world: int
+    local_rank: int
+    local_world: int
+    store: Any
+    device: int = 0  # GPU of this process, if any
+    tasks: int = 0  # tasks put into the store so far
+    group: Group = (0, 0)
+    faulty: int = -1  # last task in which a rank failed, known to the first rank
+
+    def serve(self) -> None:
+        """Run tasks from the store until the first rank ends the run; raises RuntimeError where the store goes away."""
+        while True:
+            key = f"task/{self.tasks}"
+            self.store.wait([key], timedelta(seconds=_IDLE_S))
+            task = pickle.loads(self.store.get(key))
+            if task is None:
+                return
+            self.do(*task)
+
+    def end(self) -> None:
+        """Tell the other ranks to exit."""
+        self.store.set(f"task/{self.tasks}", pickle.dumps(None))
+
+    def do(self, group: Group, cuda: bool, function: RankTask, arguments: tuple[Any, ...]) -> tuple[bool, Any]:
+        """Run this rank's part of a task, if it is in *group*; return (success, result), also left in the store."""
+        number, self.tasks = self.tasks, self.tasks + 1
+        count, _ = group
+        try:
+            self._join(group, cuda=cuda)
+            answer: tuple[bool, Any] = (True, function(self.rank, count, *arguments) if self.rank < count else None)
+        except Exception as error:
+            answer = (False, fault_line(error))
+        self.store.set(f"done/{number}/{self.rank}", pickle.dumps(answer))
+        return answer
+
+    def run(self, count: int, *task: Any, timeout_s: float) -> list[Any]:
+        """Return the results of the first *count* ranks, in order, of a *task* of :meth:`do`; raises RanksFailed."""
+        number = self.tasks
+        size, begun = self.group
+        group = self.group if size == count and begun > self.faulty else (count, number)
+        self.store.set(f"task/{number}", pickle.dumps((group, *task)))
+        answers = [self.do(group, *task)]
+        for rank in range(1, count):
+            key = f"done/{number}/{rank}"
+            try:
+                self.store.wait([key], timedelta(seconds=timeout_s))
+            except RuntimeError:
+                self.faulty = number
+                raise RanksFailed(f"no answer of rank {rank} within {timeout_s:g} s") from None
+            answers.append(pickle.loads(self.store.get(key)))
+        faults = [f"rank {rank} raised {value}" for rank, (good, value) in enumerate(answers) if not good]
+        if faults:
+            self.faulty = number
+            raise RanksFailed("; ".join(faults))
+        return [value for _, value in answers]
+
+    def _join(self, group: Group, *, cuda: bool) -> None:
+        if group == self.group:
+            return
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        self.group = count, number = group
+        if self.rank >= count:
+            return
+        how: dict[str, Any] = {"store": dist.PrefixStore(f"group/{number}", self.store), "rank": self.rank}
+        _join_group(self.device if cuda else None, min(count, self.local_world), _JOIN_S, world_size=count, **how)
+
+
+@cache
+def launch() -> LauncherProcess | None:
+    """Return the launch, connected to its store; None without a launcher or with a single rank."""
+    rank, world, address, port = map(os.environ.get, ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
+    if rank is None or world is None or address is None or port is None or int(world) < 2:
+        return None
+    local, of_node = os.environ.get("LOCAL_RANK", rank), os.environ.get("LOCAL_WORLD_SIZE", world)
+    here = LauncherProcess(int(rank), int(world), int(local), int(of_node), None)
+    kept = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # torchrun's agent hosts the store
+    store = dist.TCPStore(address, int(port), is_master=not kept and here.rank == 0, timeout=timedelta(seconds=_JOIN_S))
+    here.store = dist.PrefixStore("validate", store)
+    if torch.cuda.is_available():
+        here.device = here.local_rank % torch.cuda.device_count()  # a launcher may expose one GPU to each process
+        torch.cuda.set_device(here.device)
+    return here
+
+
+def nodes_of(count: int) -> int:
+    """Return the number of nodes that the first *count* ranks occupy: one without a launcher."""
+    here = launch()
+    return 1 if here is None else -(-count // here.local_world)
+
+
+class KeptRanks:
+    """Ranks that are kept from task to task: the launcher's if there is one, else processes started here.
+
+    They start at the first task for their number, and again after a fault.  They must join within *start_s* seconds,
+    and end a task within *timeout_s*.  Leaving the context ends them.
+    """
+
+    def __init__(self, *, cuda: bool, start_s: float = 180.0, timeout_s: float = 120.0) -> None:
+        self.cuda = cuda
+        self._start_s, self._timeout_s = start_s, timeout_s
+        self._ranks: RankProcesses | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._ranks is not None:
+            self._ranks.close()
+        self._ranks = None
+
+    def start(self, count: int) -> None:
+        """Have *count* ranks; raises RanksFailed, or Unavailable."""
+        here, ranks = launch(), self._ranks
+        if here is not None and count > here.world:
+            raise RanksFailed(f"the launcher has started {here.world} ranks, and {count} are asked for")
+        if here is None and (ranks is None or ranks.count != count or not ranks.alive):
+            self.__exit__()
+            self._ranks = RankProcesses(count, cuda=self.cuda, start_s=self._start_s)
+
+    def run(self, count: int, function: RankTask, *arguments: Any, look: Look = None) -> list[Any]:
+        """Return the results of *function* on *count* ranks, in their order; raises RanksFailed, or Unavailable.
+
+        *look* reads sensors meanwhile, but where this process is one of the ranks.
+        """
+        self.start(count)
+        if (here := launch()) is not None:
+            return here.run(count, self.cuda, function, arguments, timeout_s=self._timeout_s)
+        assert self._ranks is not None
+        return self._ranks.run(function, *arguments, timeout_s=self._timeout_s, look=look)

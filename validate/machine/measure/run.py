@@ -30,7 +30,7 @@ from validate.machine.measure.case import (
     short_line,
     usual_groups,
 )
-from validate.machine.measure.host import caches, cpu_facts, nvidia_smi, signals_handled, usable_threads
+from validate.machine.measure.host import DRIVER, caches, cpu_facts, nvidia_smi, signals_handled, usable_threads
 from validate.machine.measure.table import CAPTURED, COLUMNS, RAN_DRY, RowFile, alone_in, write_json
 from validate.machine.measure.timing import Effort, Interval, time_call
 
@@ -315,9 +315,6 @@ SAME = ("device", "driver", "torch", "cuda", "threads", "cores", "power_limit_W"
 """Facts that two runs must share to put their rows in one table."""
 
 Facts = dict[str, Any]
-# Prefixes of the variables that affect computation or communication in libraries, and words in private ones.
-_LIBRARIES = ("NCCL_", "CUDA_", "CUBLAS_", "CUDNN_", "OMP_", "MKL_", "GLOO_", "TORCH_", "PYTORCH_", "NVIDIA_TF32")
-_PRIVATE = ("HOME", "PATH", "DIR", "FILE", "HOST", "ADDR")
 _SETTINGS = "--query-gpu=ecc.mode.current,mig.mode.current,persistence_mode,compute_mode,vbios_version"
 _MIG = ("--query-gpu=mig.mode.current", "--format=csv,noheader")
 
@@ -329,11 +326,9 @@ def environment(bench: Bench) -> dict[str, Any]:
     facts |= Facts(cpu=_cpu(), memory_bytes=None)
     with suppress(ValueError, OSError):
         facts["memory_bytes"] = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    facts["variables"] = {
-        name: value
-        for name, value in sorted(os.environ.items())
-        if name.startswith(_LIBRARIES) and not any(word in name for word in _PRIVATE) and "/" not in value
-    }
+    of_libraries = [name for name in sorted(os.environ) if name.startswith(tuple(DRIVER["libraries"]))]
+    known = [name for name in of_libraries if not any(word in name for word in DRIVER["private"])]
+    facts["variables"] = {name: os.environ[name] for name in known if "/" not in os.environ[name]}
     if bench.is_cuda:
         facts |= _gpu(bench)
         return facts | Facts(power_limit_W=facts["gpu"].get("power_limit_W"), mig=nvidia_smi(*_MIG))

@@ -165,16 +165,11 @@ def _of_batch(value: Any, batch: int) -> Any:
 
 
 Cells = dict[str, str | int]
-# Measured elementwise functions, with the number of tensors that they read.
-_FUNCTIONS = {"add": 2, "mul": 2, "div": 2, "relu": 1, "tanh": 1, "gelu": 1, "mul_scalar": 1, "add_scalar": 1}
-_FUNCTIONS |= {"silu": 1, "dropout": 1, "where": 1, "div_scalar": 1, "pow_scalar": 1}
-_WITH_GRADIENT = ("relu", "tanh", "gelu", "silu", "dropout")  # of these a kernel of its own is measured, too
-_PRODUCTS = frozenset(("Linear", "GroupedLinear", "MatMul", "Conv2d", "Attention", "Recurrent"))
-_WIDE = frozenset(("LayerNorm", "Softmax", "CrossEntropy"))  # autocast computes them in fp32
-_BACKWARD = {
-    **dict.fromkeys(("linear", "conv2d", "grouped_linear"), ("bwd_data", "bwd_weight")),
-    **dict.fromkeys(("attention", "cross_entropy", "layer_norm", "softmax", "batch_norm", "max_pool"), ("bwd",)),
-}
+OPERATORS: Mapping[str, Any] = json.loads(Path(__file__).with_name("operators.json").read_text(encoding="utf-8"))
+"""Elementwise ``functions`` that are measured, with the number of tensors that they read, and those of them
+``with_gradient`` kernels of their own; ``products``; operators that autocast computes ``in_fp32``; the phases of
+``backward`` passes; and the sizes whose product an operator ``reads`` of each input, the last of all that follow.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +195,11 @@ def operator_parts(
         if layer.operator in ("Conv2d", "BatchNorm", "Pool") and channels_last and not reason:
             cells["variant"] = "channels_last"
         trains = phase in ("train", "bwd") and not reason
-        backward = ("bwd",) if cells.get("variant") in _WITH_GRADIENT else _BACKWARD.get(str(cells["op"]), ())
+        backward = (
+            ("bwd",)
+            if cells.get("variant") in OPERATORS["with_gradient"]
+            else OPERATORS["backward"].get(str(cells["op"]), ())
+        )
         for each in ("fwd", *(backward if trains else ())):
             mine = {**cells, "phase": each}
             if each != "fwd" and cells["op"] == "linear":
@@ -215,8 +214,8 @@ def _dtype(policy: str, operator: str) -> str:
     if policy == "torch":
         return "tf32" if operator == "Conv2d" else "fp32"
     if policy == "tf32":
-        return "tf32" if operator in _PRODUCTS else "fp32"
-    return "fp32" if policy.startswith("amp-") and operator in _WIDE else policy.removeprefix("amp-")
+        return "tf32" if operator in OPERATORS["products"] else "fp32"
+    return "fp32" if policy.startswith("amp-") and operator in OPERATORS["in_fp32"] else policy.removeprefix("amp-")
 
 
 def _cells(layer: DescribedLayer) -> Cells | str:
@@ -237,7 +236,7 @@ def _cells(layer: DescribedLayer) -> Cells | str:
         case "BatchNorm":
             sizes = {"batch": s("batch"), "c_in": s("channels"), "h_in": s("height"), "w_in": s("width")}
             return {"op": "batch_norm", **sizes}
-        case "Elementwise" if _FUNCTIONS.get(layer.sizes["function"]) == s("inputs", 1):
+        case "Elementwise" if OPERATORS["functions"].get(layer.sizes["function"]) == s("inputs", 1):
             return {"op": "elementwise", "variant": str(layer.sizes["function"]), "rows": 1, "cols": s("elements")}
         case "Pool" if layer.sizes["kind"] == "max" and s("kernel_h") == s("kernel_w"):
             return _max_pool(layer)

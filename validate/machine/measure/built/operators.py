@@ -10,38 +10,22 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812  torch's own short name
 
-from validate.machine.measure.built.description import DescribedLayer
+from validate.machine.measure.built.description import OPERATORS, DescribedLayer
 from validate.machine.measure.built.shapes import LayerMaker, Shape, TorchLayer, WithParameters, as_heads, itself
 
 
 def needed(layer: DescribedLayer, position: int, whole: int) -> int:
     """Return how many of the *whole* elements of input number *position* the layer reads."""
-    s = layer.size
-    match layer.operator:
-        case "Linear" | "GroupedLinear":
-            found = s("rows") * s("inputs")
-        case "MatMul":
-            found = s("batch", 1) * s("k") * (s("n") if position else s("m"))
-        case "Attention":
-            heads = (s("kv_heads") or s("heads")) if position else s("heads")
-            length = s("key_length") if position else s("query_length")
-            size = (s("value_size") or s("head_size")) if position == 2 else s("head_size")
-            found = s("batch") * heads * length * size
-        case "Elementwise":
-            found = s("elements")
-        case "Conv2d" if not layer.sizes.get("transposed"):
-            found = s("batch") * s("c_in") * s("h_in") * s("w_in")
-        case "LayerNorm" | "Softmax" | "Reduction":
-            found = s("rows") * s("cols")
-        case "CrossEntropy":
-            found = s("rows") if position else s("rows") * s("cols")
-        case "Embedding":
-            found = s("rows")
-        case "Copy" if len(layer.inputs) == 1:
-            found = s("elements")
-        case _:
-            found = whole
-    return min(found, whole)
+    s, operator = layer.size, layer.operator
+    if operator == "Attention":
+        heads = (s("kv_heads") or s("heads")) if position else s("heads")
+        length = s("key_length") if position else s("query_length")
+        size = (s("value_size") or s("head_size")) if position == 2 else s("head_size")
+        return min(s("batch") * heads * length * size, whole)
+    turned = operator == "Conv2d" and layer.sizes.get("transposed")
+    if operator not in OPERATORS["reads"] or turned or (operator == "Copy" and len(layer.inputs) > 1):
+        return whole
+    return min(prod(s(name, 1) for name in [*OPERATORS["reads"][operator][: position + 1]][-1]), whole)
 
 
 def _of_rows(have: Shape, rows: int, cols: int) -> Shape:

@@ -7,7 +7,9 @@ sendrecv each rank sends to the next.  The time is the device time on the slowes
 import json
 import math
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -15,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from validate.machine.measure.bench import Bench, CudaStopwatch, QueuedStopwatch
+from validate.machine.measure.bench import Bench, CudaStopwatch, QueuedStopwatch, hold_up
 from validate.machine.measure.case import EXCHANGES, Case, Columns, TimedWork, Unavailable, ladder, spread
 from validate.machine.measure.exchange import (
     BufferExchange,
@@ -26,9 +28,8 @@ from validate.machine.measure.exchange import (
     staging_count,
     stand_parts,
 )
-from validate.machine.measure.launched import KeptRanks, launch, nodes_of
-from validate.machine.measure.ranks import MOST_CALLS, RanksFailed, rank_device, time_together
-from validate.machine.measure.timing import Effort, Interval
+from validate.machine.measure.ranks import KeptRanks, Look, RanksFailed, greatest, launch, nodes_of, rank_device
+from validate.machine.measure.timing import Call, Effort, Interval, time_call
 
 _LEAST, _MOST, _FACTOR = 8, 1 << 30, 4
 _EFFORT = Effort(longest_s=0.5, warmup_s=0.01)
@@ -128,6 +129,60 @@ def _time_on_rank(rank: int, count: int, name: str, size: int, effort: Effort) -
     finally:
         if cuda:  # free the memory for other cases
             torch.cuda.empty_cache()
+
+
+MOST_CALLS = 64  # most calls per sample: what a GPU's queue takes without blocking the host
+_ISSUE_S = 100e-6  # more than the host needs to issue one call
+
+
+def time_together(call: Call, effort: Effort, *, cuda: bool, renew: Look = None, issue_s: float = _ISSUE_S) -> Interval:
+    """Return the median time of one *call* on the slowest rank, in seconds; all ranks call this at the same point.
+
+    Each sample starts after an all-reduce of one number, and its time is the greatest of all ranks, on which alone all
+    decisions depend.  On a GPU the stream is blocked for *issue_s* seconds a call, so that only device time counts.
+    *renew* is called before each sample, untimed.
+    """
+    return time_call(_Together(cuda, renew, issue_s), call, replace(effort, most_calls=MOST_CALLS))
+
+
+class _Together:
+    """A stopwatch of all ranks; ``spent_s`` leaves out the first sample, in which libraries connect the ranks."""
+
+    def __init__(self, cuda: bool, renew: Look, issue_s: float) -> None:
+        self._cuda, self._renew, self._issue_s = cuda, renew, issue_s
+        self._token = torch.zeros(1, device="cuda" if cuda else "cpu")
+        self.ran_dry, self.spent_s = False, float("-inf")
+
+    def sample(self, call: Call, calls: int) -> float:
+        if self._renew is not None:
+            self._renew()
+        how = (call, calls, self._token)
+        took_s, self.ran_dry = _sample_cuda(*how, self._issue_s) if self._cuda else _sample_cpu(*how)
+        self.spent_s = max(0.0, self.spent_s + took_s)
+        return took_s
+
+
+def _sample_cpu(call: Call, calls: int, token: torch.Tensor) -> tuple[float, bool]:
+    dist.all_reduce(token)
+    began_s = time.perf_counter()
+    for i in range(calls):
+        call(i)
+    return greatest(time.perf_counter() - began_s, token.device), False
+
+
+def _sample_cuda(call: Call, calls: int, token: torch.Tensor, issue_s: float) -> tuple[float, bool]:
+    """Return the greatest time of all ranks, in seconds, and whether this rank's stream ran dry during issue."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    held = hold_up(calls * issue_s)
+    dist.all_reduce(token)
+    start.record()
+    for i in range(calls):
+        call(i)
+    early = held and start.query()
+    end.record()
+    end.synchronize()
+    return greatest(start.elapsed_time(end) / 1000, token.device), early
 
 
 def _first_size(count: int) -> float:

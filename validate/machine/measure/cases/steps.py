@@ -22,8 +22,7 @@ from validate.machine.measure.cases import step_shapes
 from validate.machine.measure.cases.operators import single_operators
 from validate.machine.measure.cases.step_shapes import MeasuredStep, Policy
 from validate.machine.measure.cases.stepping import across, gpu_memory, make_step, step_figures
-from validate.machine.measure.launched import KeptRanks, launch, nodes_of
-from validate.machine.measure.ranks import greatest, rank_device
+from validate.machine.measure.ranks import KeptRanks, greatest, launch, nodes_of, rank_device
 from validate.machine.measure.table import write_json
 from validate.machine.measure.timing import FEWEST, Effort, Interval, median_interval
 
