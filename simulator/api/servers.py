@@ -9,10 +9,9 @@ from simulator.engine.executor import execute
 from simulator.errors import refused
 from simulator.records import replace
 from simulator.results import servers as of
-from simulator.results.from_timelines import by_part
 from simulator.results.ran import stream_uses
 from simulator.results.step import make_step_result
-from simulator.results.training import TrainingResult
+from simulator.results.training import TrainingResult, by_part
 from simulator.spelling import mention
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.memory import device_memory

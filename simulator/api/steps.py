@@ -16,10 +16,9 @@ from simulator.questions.checks import changed
 from simulator.questions.layout import REPLICAS
 from simulator.questions.step import StepQuestion
 from simulator.records import replace
-from simulator.results.from_timelines import by_part, exchanged_in, summing_s, tied_s_of, training_result
 from simulator.results.ran import StreamUse, run_counts, stream_uses
 from simulator.results.step import StepResult, make_step_result, of_programs, peak_of, torch_flop_of
-from simulator.results.training import TrainingResult
+from simulator.results.training import TrainingResult, by_part, exchanged_in, summing_s, tied_s_of, training_result
 from simulator.results.training_run import DeviceMemory
 from simulator.spelling import mention
 from simulator.step.issue import launches_of

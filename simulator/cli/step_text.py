@@ -18,7 +18,7 @@ from simulator.results.ran import LayerTime
 from simulator.results.step import StepResult
 from simulator.results.step_confidence import UNSURE, may_overflow
 from simulator.results.training import TrainingResult
-from simulator.results.training_run import Alternative, DeviceMemory, Remedy
+from simulator.results.training_run import Alternative, Checkpoints, DeviceMemory, Remedy
 from simulator.spelling import mention
 from simulator.units import format_capacity, format_duration, format_size
 from simulator.workload.network import in_any_block
@@ -28,7 +28,6 @@ from simulator.workload.zoo import FUSED
 if TYPE_CHECKING:
     from simulator.results.input import InputRun
     from simulator.results.servers import ServerRun
-    from simulator.results.training_run import Checkpoints
 
 MARK = "*"  # of memory that may not do
 _SHOWN_LAYERS = 8

@@ -8,7 +8,6 @@ import shutil
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from math import inf
@@ -117,7 +116,6 @@ def printable(text: str, stream: TextIO | None) -> str:
 
 
 _SILENT_S = 2.0
-_SHOWN_S = 0.1  # seconds between updates of the bar
 
 
 class Progress:
@@ -130,7 +128,6 @@ class Progress:
         self._lock = threading.Lock()
         self._bar: Any = None
         self._task: Any = None
-        self._next_s = 0.0
         self._timer: threading.Timer | None = None
         if not quiet and sys.stderr is not None and sys.stderr.isatty():
             self._timer = threading.Timer(_SILENT_S, self._open)
@@ -153,11 +150,9 @@ class Progress:
         """Count one step, called *done*."""
         with self._lock:
             self.done += 1
-            if self._bar is not None and time.monotonic() >= self._next_s:
-                self._next_s = time.monotonic() + _SHOWN_S
-                self._bar.update(
-                    self._task, completed=self.done, description=f"{self.what} ({done})" if done else self.what
-                )
+            if self._bar is not None:
+                said = f"{self.what} ({done})" if done else self.what
+                self._bar.update(self._task, completed=self.done, description=said)
 
     def _open(self) -> None:
         from rich import progress

@@ -31,7 +31,6 @@ class OutputFile:
         self.shown = one_line(path)
         self._target = Path(os.path.realpath(path))
         self._part: Path | None = None
-        self._stream: BinaryIO | None = None
         if not path:
             raise InputError(f"{option} needs the name of a file")
         if path == "-":
@@ -43,11 +42,11 @@ class OutputFile:
             if not self._target.parent.is_dir():
                 raise InputError(f"{option} {self.shown}: there is no folder '{one_line(os.path.dirname(path))}'")
             if self._target.exists() and not self._target.is_file():
-                with self._target.open("ab"):
-                    return
+                self._stream: BinaryIO = self._target.open("ab")
+                return
             if self._target.exists() and not os.access(self._target, os.W_OK):
                 raise PermissionError(13, "Permission denied")
-            self._part = _new_file(self._target)
+            self._part, self._stream = _new_file(self._target)
         except (OSError, ValueError) as error:
             raise self._refused(error) from None
 
@@ -55,10 +54,8 @@ class OutputFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._stream is not None:
-            with suppress(OSError):
-                self._stream.close()
-            self._stream = None
+        with suppress(OSError):
+            self._stream.close()
         if self._part is not None:
             self._part.unlink(missing_ok=True)
             self._part = None
@@ -71,8 +68,6 @@ class OutputFile:
     def add(self, content: bytes) -> None:
         """Append *content* to the temporary file; raises InputError."""
         try:
-            if self._stream is None:
-                self._stream = (self._part or self._target).open("wb")
             self._stream.write(content)
         except OSError as error:
             raise self._refused(error) from None
@@ -80,9 +75,7 @@ class OutputFile:
     def finish(self) -> None:
         """Put the complete file in place; raises InputError."""
         try:
-            if self._stream is not None:
-                self._stream.close()
-                self._stream = None
+            self._stream.close()
             if self._part is None:
                 return
             if self._target.exists():
@@ -97,8 +90,8 @@ class OutputFile:
         return InputError(f"{self.option} {self.shown}: cannot be written: {why}")
 
 
-def _new_file(target: Path) -> Path:
-    """Create an empty file of a new name beside *target*; files left by killed processes here are removed."""
+def _new_file(target: Path) -> tuple[Path, BinaryIO]:
+    """Open an empty file of a new name beside *target*; files left by killed processes here are removed."""
     stem = f".{target.name.encode()[:120].decode(errors='ignore')}.{_HOST}."
     for name in os.listdir(target.parent):
         process = name.removeprefix(stem).removesuffix(".part").partition("-")[0]
@@ -112,6 +105,6 @@ def _new_file(target: Path) -> Path:
                 continue  # another user's process, which is still alive
     for number in count():
         part = target.with_name(f"{stem}{os.getpid()}-{number}.part")
-        with suppress(FileExistsError), part.open("xb"):
-            return part
+        with suppress(FileExistsError):
+            return part, part.open("xb")
     raise AssertionError

@@ -19,18 +19,14 @@ SEARCHED: tuple[Recompute, ...] = ("none", "selective", "full")  # what is recom
 _LEAST_TOKENS = 1024  # of a sequence on each rank: fewer do not fill a device
 _MOST_CHUNKS = 8  # per pipeline stage
 _FAR: tuple[Axis, ...] = ("tp", "cp", "pp", "dp")  # pipeline stages close together, data-parallel replicas far apart
-# What goes with a word that is parsed by itself.
-_BESIDE = {
-    "flex": "ep=2,",
-    "ep_overlap": "ep=2,",
+_BESIDE = {  # what goes with a word that is parsed by itself
+    **dict.fromkeys(("flex", "ep_overlap", "shared_overlap"), "ep=2,"),
+    **dict.fromkeys(("vp", "schedule"), "pp=2,"),
     "delay_wgrad": "ep=2,ep_overlap,",
-    "shared_overlap": "ep=2,",
     "sp": "tp=2,",
     "tp_overlap": "tp=2,sp,",
-    "vp": "pp=2,",
-    "schedule": "pp=2,",
+    "shards": "zero=1,",
 }
-_BESIDE |= {"shards": "zero=1,"}
 
 
 class Division(NamedTuple):
