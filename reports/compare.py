@@ -13,6 +13,7 @@ from reports.colours import MARKED_SERIES as SERIES
 from reports.file import figure_file
 from reports.page import Block, Drawing, inline_svg
 from simulator.results.columns import Heading, PlainTable
+from simulator.sums import lists_by_key
 from simulator.units import format_duration, format_size
 
 Document = Mapping[str, Any]
@@ -229,11 +230,8 @@ def drift_figure(classes: Sequence[Row], bound: float) -> Figure:
 
 def _series(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
     """Return *rows* by class, else by table, the largest first; those beyond the number of colours are joined."""
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        cells: Mapping[str, str] = row.get("cells", {})
-        label = next((cells[column] for column in _CLASS if column in cells), str(row["table"]))
-        found.setdefault(label, []).append(row)
+    of = ((row, row.get("cells", {})) for row in rows)
+    found = lists_by_key((next((cells[c] for c in _CLASS if c in cells), str(row["table"])), row) for row, cells in of)
     ordered = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
     if len(ordered) > _MOST_SERIES:
         rest = [row for _, members in ordered[_MOST_SERIES - 1 :] for row in members]

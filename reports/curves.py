@@ -204,9 +204,7 @@ def draw_answers(scenario: Scenario, answers: Sequence[ScenarioAnswer]) -> Figur
         top -= tall + _FOOT
     figure.text(0.33, 0.1 / height, "bars: predicted", color=_PREDICTED, fontsize=8.5)
     figure.text(0.52, 0.1 / height, "marks: ideal, measured or published", color="#9a6a00", fontsize=8.5)
-    runs: dict[str, dict[str, None]] = {}
-    for run, what in (each for answer in answers for each in answer.changed):
-        runs.setdefault(what, {})[run] = None
+    runs = lists_by_key(dict.fromkeys((what, run) for answer in answers for run, what in answer.changed))
     changed = "; ".join(f"in {', '.join(of)}: {what}" for what, of in runs.items())
     return with_foot(figure, f"changed {changed}" if changed else "")
 

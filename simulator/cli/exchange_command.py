@@ -24,6 +24,7 @@ from simulator.results.columns import bandwidth_column, duration_column, percent
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.result import BOUNDS, Result, bare_words, best_of, by_time, grouped, results_document
 from simulator.spelling import mention, spelt
+from simulator.sums import lists_by_key
 from simulator.units import format_bandwidth, format_duration, format_size
 from simulator.workload.parse import Payload, parse_workload
 
@@ -246,9 +247,7 @@ def _sweep(
 
     if style.width is not None and style.width < SWEEP_WIDTH:
         return [*_title(by_size[-1], payload, style), *_sweep_lines(by_size, style)]
-    of_ways: dict[tuple[str, str], list[Result]] = {}
-    for result in chain(*by_size):
-        of_ways.setdefault((result.machine, result.strategy), []).append(result)
+    of_ways = lists_by_key(((result.machine, result.strategy), result) for result in chain(*by_size))
     tables = [sweep_table(results, question) for results in of_ways.values()]
     said = [winners(by_size), bare_words(by_size[-1])] if len(of_ways) > 1 else []
     within = Style(None if style.width is None else style.width - 2)
@@ -332,10 +331,8 @@ def _detail(result: Result, style: Style) -> list[str]:
 
 
 def _links(result: Result, style: Style) -> list[str]:
-    alike: dict[tuple[float, float], list[LinkUse]] = {}
-    for use in result.links:
-        if use.bytes > 0:
-            alike.setdefault((round(use.utilisation, 6), round(use.bytes, 3)), []).append(use)
+    used = (use for use in result.links if use.bytes > 0)
+    alike = lists_by_key(((round(use.utilisation, 6), round(use.bytes, 3)), use) for use in used)
     if not alike:
         return []
     kinds = sorted(alike.values(), key=lambda uses: -round(uses[0].utilisation, 6))

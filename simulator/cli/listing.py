@@ -17,6 +17,7 @@ from simulator.console import Style
 from simulator.errors import InputError, nearest, one_line
 from simulator.package_data import own_data
 from simulator.results import SCHEMA_VERSION
+from simulator.sums import lists_by_key
 from simulator.topology.catalogue import (
     PART_KINDS,
     builtin_folder,
@@ -69,9 +70,7 @@ def list_networks(words: Sequence[str], *, sample: str | None) -> Answers:
     """Return the networks of the zoo, of *sample* (images, ...) if given; raises InputError if none has all *words*."""
     from simulator.workload.zoo.registry import find_entry, network_aliases, network_names
 
-    aliases: dict[str, list[str]] = {}
-    for alias, name in network_aliases().items():
-        aliases.setdefault(name, []).append(alias)
+    aliases = lists_by_key((name, alias) for alias, name in network_aliases().items())
     zoo = {name: find_entry(name) for name in network_names()}
     samples = tuple(dict.fromkeys(entry.sample for entry in zoo.values()))
     of = None if sample is None else parse_choice("sample", sample, samples)

@@ -6,7 +6,7 @@ import shlex
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import groupby, pairwise, zip_longest
 from pathlib import Path
@@ -23,6 +23,7 @@ from simulator.errors import Fault, InputError, SimulationError, one_line
 from simulator.results import SCHEMA_VERSION
 from simulator.scenarios.answers import ScenarioAnswer, answers_document, answers_of
 from simulator.scenarios.file import Scenario, ScenarioRun, builtin_scenarios, find_scenario, in_order, needed_files
+from simulator.sums import lists_by_key
 from simulator.units import format_bandwidth, format_duration, format_size
 from simulator.workload.parse import OPERATIONS
 
@@ -221,7 +222,8 @@ def scenario_lines(scenario: Scenario, answers: Sequence[ScenarioAnswer], style:
     lines += ["", *_table(answers, style)]
     sources = _sources(answers, style)
     lines += ["", *sources] if sources else []
-    short = _grouped((each.asked.falls_short, each.asked.name) for each in answers if each.asked.falls_short)
+    told = dict.fromkeys((each.asked.falls_short, each.asked.name) for each in answers if each.asked.falls_short)
+    short = lists_by_key(told).items()
     lines += ["", style.mark("falls short", "bold")] if short else []
     for text, names in short:
         lines += style.wrap(f"{', '.join(names)}: {text}", hang=2)
@@ -294,13 +296,7 @@ def _broken(text: str, width: int) -> list[str]:
 
 def _sources(answers: Sequence[ScenarioAnswer], style: Style) -> list[str]:
     cited = [(each.asked.name, each.asked.expected) for each in answers if each.asked.expected is not None]
-    found = _grouped([(f"{of.kind}: {of.source}", name) for name, of in cited if not of.is_plain])
+    told = dict.fromkeys((f"{of.kind}: {of.source}", name) for name, of in cited if not of.is_plain)
+    found = lists_by_key(told).items()
     lines = (text if len(found) == 1 else f"{text} ({', '.join(names)})" for text, names in found)
     return [line for text in lines for line in style.wrap(text, "dim", hang=2)]
-
-
-def _grouped(entries: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
-    found: dict[str, dict[str, None]] = {}
-    for text, name in entries:
-        found.setdefault(text, {})[name] = None
-    return [(text, list(names)) for text, names in found.items()]

@@ -14,12 +14,12 @@ from simulator.results import Fact
 from simulator.results import step_view as view
 from simulator.results.columns import percent, rate_words
 from simulator.results.headline import answer_lines, count_words
-from simulator.results.ran import LayerTime
 from simulator.results.step import StepResult
 from simulator.results.step_confidence import UNSURE, may_overflow
 from simulator.results.training import TrainingResult
 from simulator.results.training_run import Alternative, Checkpoints, DeviceMemory, Remedy
 from simulator.spelling import mention
+from simulator.sums import lists_by_key
 from simulator.units import format_capacity, format_duration, format_size
 from simulator.workload.network import in_any_block
 from simulator.workload.operators import Attention
@@ -226,9 +226,7 @@ def _kinds(result: StepResult, style: Style) -> list[str]:
 
 
 def _layers(result: StepResult, style: Style) -> list[str]:
-    alike: dict[str, list[LayerTime]] = {}
-    for layer in result.layers:
-        alike.setdefault(in_any_block(layer.name), []).append(layer)
+    alike = lists_by_key((in_any_block(layer.name), layer) for layer in result.layers)
     found = [(sum(layer.time_s for layer in layers), name, layers) for name, layers in alike.items()]
     found.sort(key=lambda each: -round(each[0], 12))
     rows = [["slowest layers", "time", "share", "how"]]

@@ -31,6 +31,7 @@ from simulator.results.step_view import bound_words
 from simulator.results.training import TrainingResult
 from simulator.search.run import Runner, here
 from simulator.spelling import Door, spelt, word_of
+from simulator.sums import lists_by_key
 from simulator.units import format_bandwidth, format_duration, format_size
 
 Row = dict[str, Any]
@@ -349,9 +350,6 @@ def _place(over: Sequence[str], row: Row) -> str:
 
 
 def _refused_lines(over: Sequence[str], rows: Sequence[Row], style: Style) -> list[str]:
-    causes: dict[str, list[str]] = {}
-    for row in rows:
-        if row["error"]:
-            causes.setdefault(row["error"], []).append(_place(over, row))
+    causes = lists_by_key((row["error"], _place(over, row)) for row in rows if row["error"])
     told = [line for cause, places in causes.items() for line in style.wrap(f"{few(places)}: {cause}")]
     return ["", *style.wrap("not answered", "bold"), *told] if told else []

@@ -14,7 +14,7 @@ from simulator.places import Place
 from simulator.plan.plan import Activity, Work
 from simulator.records import dataclass, field, replace
 from simulator.step.launch import Launch, Part
-from simulator.sums import sums_by_key
+from simulator.sums import lists_by_key, sums_by_key
 from simulator.training.worker import ON_CPU, STREAM, ChunkRun, HostLabel, LaunchLabel, SkippedMicroBatches
 from simulator.workload.kernels import without_library
 from simulator.workload.precision import Precision
@@ -242,10 +242,7 @@ def critical_path(timeline: Timeline) -> list[int]:
     """Return the activities that follow each other without a gap from the start of *timeline* to its end."""
     plan, spans = timeline.plan, timeline.spans
     needs = plan.of_order.once("needs", lambda: needs_of(plan))
-    givers: dict[str, list[int]] = {}
-    for task in plan.tasks:
-        for queue in task.gives:
-            givers.setdefault(queue, []).append(task.id)
+    givers = lists_by_key((queue, task.id) for task in plan.tasks for queue in task.gives)
     by_end = {queue: sorted((spans[n].end_s, i, n) for i, n in enumerate(ids)) for queue, ids in givers.items()}
     path: dict[int, None] = {}
     ends_s = [round(span.end_s, _DIGITS) for span in spans]
@@ -300,8 +297,7 @@ def critical_seconds(timeline: Timeline, seen: str = "") -> dict[str, float]:
         own_s = sum(span.length_s for task, span in timeline.ran(ChunkRun) if task.stream.startswith(seen))
         fill_s = max(0.0, passes_s - own_s)
         in_passes = {name: seconds * (1.0 - fill_s / passes_s) for name, seconds in in_passes.items()}
-    for name, seconds in in_passes.items():
-        found[name] = found.get(name, 0.0) + seconds
+    found = sums_by_key([*found.items(), *in_passes.items()])
     whole_s = sum(found.values())
     if skipped_s and whole_s:  # skipped micro-batches are divided like those before them
         found = {name: seconds * (1.0 + skipped_s / whole_s) for name, seconds in found.items()}

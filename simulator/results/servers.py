@@ -10,6 +10,7 @@ from simulator.engine.timeline import Span, Timeline
 from simulator.plan.plan import Activity, Flow, Fragment
 from simulator.records import dataclass, replace
 from simulator.results.bottleneck import LinkUse
+from simulator.sums import lists_by_key
 from simulator.training.servers import ARRIVES, PULL, PUSH, SPREAD, STAGES, TO_CPU, TO_GPUS, UPDATE, ServerLabel
 from simulator.training.teams import Loss, NodeTeam
 from simulator.training.worker import LaunchLabel
@@ -206,15 +207,14 @@ class _Events:
         self.served = list(timeline.ran(ServerLabel))
         self.read_s: dict[tuple[int, int, int], float] = {}  # (team, step, key) -> time of the read from the servers
         self.applied_s: dict[tuple[int, int, int], float] = {}
-        self.by_key: dict[tuple[int, int], list[float]] = {}  # (team, key) -> times in order
         for task, span in self.served:
             at = task.about.team, task.about.step, task.about.key
             if task.about.stage == UPDATE:
                 self.applied_s[at] = max(self.applied_s.get(at, 0.0), span.end_s)
             elif task.about.stage == PULL:
                 self.read_s[at] = span.start_s
-        for (team, _, key), applied_s in sorted(self.applied_s.items()):
-            self.by_key.setdefault((team, key), []).append(applied_s)
+        applied = (((team, key), applied_s) for (team, _, key), applied_s in sorted(self.applied_s.items()))
+        self.by_key = lists_by_key(applied)  # (team, key) -> times in order
 
     def staleness(
         self, number: int, teams: Sequence[NodeTeam], steps: Sequence[int], bound: int | None

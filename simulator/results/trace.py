@@ -15,6 +15,7 @@ from simulator.results.program import ProgramResult
 from simulator.results.ran import critical_path
 from simulator.results.result import Result
 from simulator.step.launch import Launch
+from simulator.sums import sums_by_key
 from simulator.topology.parts import GpuPart
 from simulator.training.servers import ARRIVES
 from simulator.training.worker import STREAM, ChunkRun, CollectiveLabel, LaunchLabel, SkippedMicroBatches
@@ -109,9 +110,7 @@ class Sheet:
     def _counters(self) -> Iterator[str]:
         for link in sorted(self.rates):
             name, pid = f"link {self.machine.links[link].name} GB/s", self._pids[self.machine.links[link].src]
-            changes: dict[int, float] = {}
-            for at_ns, change in self.rates[link]:
-                changes[at_ns] = changes.get(at_ns, 0.0) + change
+            changes = sums_by_key(self.rates[link])
             rate, shown = 0.0, -1.0
             for at_ns in sorted(changes):
                 rate += changes[at_ns]
