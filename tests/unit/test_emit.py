@@ -95,7 +95,7 @@ def test_what_has_no_line_is_refused(words: str, said: str, capsys: pytest.Captu
 def test_each_row_of_a_search_has_its_command_and_its_line(capsys: pytest.CaptureFixture[str]) -> None:
     words = "best --topology dgx-h100 --gpus 4 --workload gpt2 --set layers=2 --seq-len 256 --global-batch 16 --jobs 1 "
     words += "--framework megatron --parallel tp=2 --top 3"
-    assert "run the fastest:" in shown(words, capsys)
+    assert "next: run the fastest (--json has the commands of the others):" in shown(words, capsys)
     text = shown(f"{words} --emit megatron", capsys)
     assert text.count("pretrain_gpt.py") == 3
     rows = json.loads(shown(f"{words} --emit megatron --json", capsys))["ranking"]
