@@ -64,7 +64,7 @@ class _Executor:
         self.capacity = Capacities(machine)
         perturbed = bool(plan.perturbations)
         self.rounds = Rounds(self.kernel, self.capacity, self._end, fold=fold, may_stall=perturbed)
-        self.queues: dict[str, Queue] = {name: self.kernel.queue(slots) for name, slots in plan.queues.items()}
+        self.queues: dict[str, Queue] = {name: Queue(self.kernel, slots) for name, slots in plan.queues.items()}
         self.spans: list[Span | None] = [None] * len(plan.tasks)
         self.waiting: list[int] = [0] * len(plan.tasks)
         self.not_before_s: list[float] = [0.0] * len(plan.tasks)  # of activities after ones with known ends
@@ -82,32 +82,34 @@ class _Executor:
         self.lasting_s = [self._seconds(task) for task in plan.tasks]
 
     def run(self) -> Timeline:
-        tasks = self.plan.tasks
+        tasks, ended = self.plan.tasks, self.spans
         for task, needs in zip(tasks, self.needs, strict=True):
+            begin_s, waiting = 0.0, 0
             for number in needs:
-                before = self.spans[number]
+                before = ended[number]
                 if before is None:
-                    self.waiting[task.id] += 1
+                    waiting += 1
                     self.followers[number].append(task.id)
-                elif before.end_s > self.not_before_s[task.id]:
-                    self.not_before_s[task.id] = before.end_s
-            if not self.waiting[task.id]:
-                self.spans[task.id] = self._passing(task)
+                elif before[2] > begin_s:  # its end
+                    begin_s = before[2]
+            self.waiting[task.id], self.not_before_s[task.id] = waiting, begin_s
+            if not waiting:
+                ended[task.id] = self._passing(task)
         changes: defaultdict[float, list[Perturbation]] = defaultdict(list)
         for perturbation in self.plan.perturbations:
             changes[perturbation.at_s].append(perturbation)
         for at_s, together in changes.items():
             self.kernel.call_at(at_s, partial(self._perturb, together))
         for task in tasks:
-            if self.waiting[task.id] == 0 and self.spans[task.id] is None:
+            if self.waiting[task.id] == 0 and ended[task.id] is None:
                 self._begin(task)
         self.kernel.run()
         del self.rounds  # which refers to this executor
-        spans = [span for span in self.spans if span is not None]
+        spans = [span for span in ended if span is not None]
         if len(spans) != len(tasks):
-            stuck = next(task for task, span in zip(tasks, self.spans, strict=True) if span is None)
+            stuck = next(task for task, span in zip(tasks, ended, strict=True) if span is None)
             raise SimulationError(f"task {stuck.id} ({stuck.label}) never ended: nothing moves it on")
-        end_s = max((span.end_s for span in spans), default=0.0)
+        end_s = max([span.end_s for span in spans], default=0.0)
         moved = partial(_moved, self.machine, self.plan, self.fold)
         return Timeline(self.machine, self.plan, tuple(spans), end_s, self.kernel.events, moved)
 
@@ -130,7 +132,7 @@ class _Executor:
         duration_s, loads = self._held(task, part)
         if not loads:
             return duration_s
-        self.amounts[id(task.parts)] = (Amount(duration_s, loads, 1.0, in_seconds=True),)
+        self.amounts[id(task.parts)] = (tuple.__new__(Amount, (duration_s, loads, 1.0, 0.0, True)),)  # as above
         return None
 
     def _begin(self, task: Activity) -> None:
@@ -217,17 +219,18 @@ class _Executor:
 
     def _end(self, task: Activity, span: Span) -> None:
         """Record that *task* has ended, and begin its followers; those that nothing can slow end at a known time."""
-        ended = [(task, span)]
+        ended, waiting, not_before_s = [(task, span)], self.waiting, self.not_before_s
         for task, span in ended:  # noqa: PLR1704  it grows
             self.spans[task.id] = span
-            self.running.pop(task.id, None)
+            if self.is_perturbed:
+                self.running.pop(task.id, None)
             for name in task.gives:
                 self.queues[name].give()
             for number in self.followers.get(task.id, ()):
-                if span.end_s > self.not_before_s[number]:  # noqa: PLR1730  a call takes three times as long
-                    self.not_before_s[number] = span.end_s
-                self.waiting[number] -= 1
-                if self.waiting[number] == 0:
+                if span.end_s > not_before_s[number]:  # noqa: PLR1730  a call takes three times as long
+                    not_before_s[number] = span.end_s
+                waiting[number] -= 1
+                if waiting[number] == 0:
                     follower = self.plan.tasks[number]
                     passing = self._passing(follower)
                     if passing is None:
@@ -247,7 +250,7 @@ class _Executor:
                     self.rounds.change(resource)
         self.fragments.clear()
         for run in list(self.running.values()):
-            self.rounds.retune(run, [amount for part in run.task.parts for amount in self._amounts(run.task, part)])
+            self.rounds.retune(run, self._amounts_of(run.task))
 
 
 def _moved(machine: Machine, plan: Plan, fold: bool, of_links: bool) -> LinkBytes:

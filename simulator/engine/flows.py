@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
@@ -41,7 +42,7 @@ class ActiveFlow:
     since_s: float = 0.0
     end_s: float = -1.0
     version: int = 0
-    history: list[tuple[float, float]] = field(default_factory=list)
+    history: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -69,40 +70,40 @@ class FlowNetwork:
         self._kernel = kernel
         self._capacity = capacity
         self._may_stall = may_stall
-        self._users: dict[Resource, dict[ActiveFlow, None]] = {}
+        self._users: defaultdict[Resource, dict[ActiveFlow, None]] = defaultdict(dict)
         self._ends: list[tuple[float, int, int, ActiveFlow]] = []
         self._pushed = 0
         self._touched: dict[ActiveFlow, None] = {}
         self._freed: dict[Resource, None] = {}
         self._solving = False
         self._armed_s = float("inf")
-        self._known: dict[Hashable, list[float]] = {}  # rates of flows that share, which repeat from round to round
+        # Rates of flows that share, which repeat from round to round, with the flows' amounts.
+        self._known: dict[Hashable, tuple[list[float], list[Amount]]] = {}
 
     def start(self, batch: Batch) -> None:
-        """Start (or resume) the flows of *batch* now."""
+        """Start (or resume) the flows of *batch* now; without any, it is done when the last has arrived."""
         now = self._kernel.now_s
+        if not batch.flows:
+            self._kernel.call_at(batch.arrival_s, lambda: batch.done())  # noqa: PLW0108  as in _finish
+            return
         batch.pending = len(batch.flows)
-        finished = [flow for flow in batch.flows if flow.remaining <= 0]
         for flow in batch.flows:
             flow.since_s = now
             if flow.remaining > 0:
                 self._use(flow)
-        for flow in finished:
+        for flow in [flow for flow in batch.flows if flow.remaining <= 0]:
             self._finish(flow, now)
         self._request()
 
     def _use(self, flow: ActiveFlow) -> None:
         users = self._users
         for resource, _ in flow.part.loads:
-            if resource in users:
-                users[resource][flow] = None
-            else:
-                users[resource] = {flow: None}
+            users[resource][flow] = None
         self._touched[flow] = None
 
     def in_use(self, resources: Iterable[Resource]) -> bool:
         """Return whether any active flow loads any of *resources*."""
-        return any(self._users.get(resource) for resource in resources)
+        return any(self._users[resource] for resource in resources)
 
     def change(self, resource: Resource) -> None:
         """Recompute the rates on *resource*, whose capacity has changed."""
@@ -139,11 +140,12 @@ class FlowNetwork:
     def _remove(self, flow: ActiveFlow) -> None:
         flow.version += 1
         self._touched.pop(flow, None)
+        all_users, freed = self._users, self._freed
         for resource, _ in flow.part.loads:
-            users = self._users[resource]
+            users = all_users[resource]
             users.pop(flow, None)
             if users:
-                self._freed[resource] = None
+                freed[resource] = None
 
     def _finish(self, flow: ActiveFlow, now: float) -> None:
         batch = flow.batch
@@ -164,37 +166,35 @@ class FlowNetwork:
         seen: set[ActiveFlow] = set()
         starts, self._touched = self._touched, {}
         for resource in self._freed:
-            starts.update(self._users.get(resource, {}))
+            starts.update(self._users[resource])
         self._freed.clear()
         for start in starts:
             if start in seen:
                 continue
-            part = self._connected(start)
-            if part is None:
-                rate = start.part.cap
-                for resource, weight in start.part.loads:
-                    alone = self._capacity[resource] / weight
-                    if alone < rate:  # noqa: PLR1730  a call takes three times as long
-                        rate = alone
-                self._run_at(start, rate, now)
+            rate = start.part.cap
+            for resource, weight in start.part.loads:
+                if len(self._users[resource]) > 1:
+                    break
+                alone = self._capacity[resource] / weight
+                if alone < rate:  # noqa: PLR1730  a call takes three times as long
+                    rate = alone
             else:
-                seen.update(part)
-                batches = dict.fromkeys([each.batch for each in part])
-                for batch in batches if len(batches) > 1 else ():
-                    batch.peers.update(batches)
-                for flow, rate in zip(part, self._rates(part), strict=True):
+                if rate != start.rate or not rate:
+                    self._run_at(start, rate, now)
+                continue
+            part = self._connected(start)
+            seen.update(part)
+            batches = dict.fromkeys([each.batch for each in part])
+            for batch in batches if len(batches) > 1 else ():
+                batch.peers.update(batches)
+            for flow, rate in zip(part, self._rates(part), strict=True):
+                if rate != flow.rate or not rate:
                     self._run_at(flow, rate, now)
         self._arm()
 
-    def _connected(self, start: ActiveFlow) -> list[ActiveFlow] | None:
-        """Return the flows that share resources with *start*, directly or through others; None if none does."""
-        all_users = self._users
-        for resource, _ in start.part.loads:
-            if len(all_users[resource]) > 1:
-                break
-        else:
-            return None
-        part = {start: None}
+    def _connected(self, start: ActiveFlow) -> list[ActiveFlow]:
+        """Return *start* and the flows that share resources with it, directly or through others."""
+        all_users, part = self._users, {start: None}
         resources: set[Resource] = set()
         stack = [start]
         while stack:
@@ -210,12 +210,10 @@ class FlowNetwork:
     def _run_at(self, flow: ActiveFlow, rate: float, now: float) -> None:
         if rate <= 0 and not self._may_stall:
             raise SimulationError("a flow has no bandwidth left; a capacity is zero or too small to tell apart")
-        if rate == flow.rate:
-            return
         flow.remaining -= flow.rate * (now - flow.since_s)
         flow.rate = rate
         flow.since_s = now
-        flow.history.append((now - flow.batch.start_s, rate))
+        flow.history += ((now - flow.batch.start_s, rate),)
         flow.version += 1
         if rate <= 0:
             return
@@ -225,17 +223,18 @@ class FlowNetwork:
 
     def _rates(self, part: list[ActiveFlow]) -> list[float]:
         first: dict[Batch, int] = {}
-        key = tuple([(*flow.part[1:3], flow.part[4], first.setdefault(flow.batch, len(first))) for flow in part])
+        amounts = [flow.part for flow in part]
+        numbers = [first.setdefault(flow.batch, len(first)) for flow in part]
+        key = (*[(id(each.loads), each.cap, each.in_seconds) for each in amounts], *numbers)
         if key not in self._known:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
-            self._known[key] = self._found(part)
-        return self._known[key]
+            self._known[key] = self._found(part), amounts  # whose loads stay where they are
+        return self._known[key][0]
 
     def _found(self, part: list[ActiveFlow]) -> list[float]:
-        caps = [flow.part.cap for flow in part]
         if len({flow.part.in_seconds for flow in part}) == 1:
-            return fair_rates([flow.part.loads for flow in part], caps, self._capacity)
+            return fair_rates([flow.part.loads for flow in part], [flow.part.cap for flow in part], self._capacity)
         alone = self._alone(part)
         loads = [[(r, w * rate) for r, w in flow.part.loads if rate] for flow, rate in zip(part, alone, strict=True)]
         shares = fair_rates(loads, [1.0] * len(part), self._capacity)
@@ -256,7 +255,7 @@ class FlowNetwork:
             heapq.heappop(ends)
         if ends and ends[0][0] < self._armed_s:
             self._armed_s = ends[0][0]
-            self._kernel.call_at(self._armed_s, partial(self._ring, self._armed_s))
+            self._kernel.call_next(self._armed_s, partial(self._ring, self._armed_s))
 
     def _ring(self, armed_s: float) -> None:
         if armed_s != self._armed_s:

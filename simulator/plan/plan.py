@@ -219,10 +219,6 @@ class PlanBuilder:
         tasks.append(_tuple(Activity, fields))
         return number
 
-    def splice(self, fragment: Fragment, *, label: str, stream: str, after: Sequence[int] = (), **more: Any) -> int:
-        """Add *fragment* as one activity; return its number."""
-        return self.add(label, (fragment,), stream=stream, after=after, **more)
-
     def inline(self, plan: Plan, prefix: str, after: Sequence[int] = ()) -> list[int]:
         """Add *plan*'s activities one by one after *after*, streams with *prefix*; return those that none waits for."""
         offset = len(self.tasks)

@@ -169,4 +169,4 @@ class _Writer:
             (src, sent), (dst, received) = sorted(members, key=lambda each: each[1].kind == "receive")
             size = max(sent.size_bytes, received.size_bytes)
             fragment, stream = costs.transfer(src, dst, size), f"sends {src} to {dst}"
-        return builder.splice(fragment, label=label, stream=stream, after=after, place=gpu, about=about)
+        return builder.add(label, (fragment,), stream=stream, after=after, place=gpu, about=about)

@@ -263,7 +263,7 @@ class Writer:
         issued = self.on_host(label, self.places.constants["dispatch"].bare_launch_s, use="issue")
         after = (issued, *stream.after, *self._ready(exchange.keys.reads))
         about = c.ProgramLabel("copy", bytes=exchange.size_bytes)
-        number = self.builder.splice(fragment, label=label, stream=name, after=after, place=gpu, about=about)
+        number = self.builder.add(label, (fragment,), stream=name, after=after, place=gpu, about=about)
         stream.last, stream.after, stream.back_s = (number,), (), self.front.wait_s
 
     def _wait(self, what: str) -> None:

@@ -65,7 +65,8 @@ class LaunchRun:
     @property
     def stretch(self) -> float:
         """The busy time relative to the issue's time alone: less than 1 for a part of it, more under contention."""
-        return self.busy_s / self.issue.device_s if self.issue.device_s else 1.0
+        alone_s = self.issue.work.time_s
+        return self.busy_s / alone_s if alone_s else 1.0
 
 
 def issues_run(timeline: Timeline, place: Place, prefix: str) -> list[LaunchRun]:
@@ -75,8 +76,9 @@ def issues_run(timeline: Timeline, place: Place, prefix: str) -> list[LaunchRun]
     for task, span in timeline.ran(LaunchLabel):
         if task.stream == stream:
             issue, number, on_host = task.about
-            busy_s = issue.work.time_s if on_host else task.duration_s
-            if any(part.loads for part in task.parts if isinstance(part, Work)):
+            works = [part for part in task.parts if isinstance(part, Work)]
+            busy_s = issue.work.time_s if on_host else max([work.duration_s for work in works], default=0.0)
+            if [work for work in works if work.loads]:
                 busy_s = max(busy_s, span.end_s - span.start_s)
             found.append(LaunchRun(issue, span.end_s, busy_s, number, times[task.id]))
     return found
@@ -138,9 +140,9 @@ def kinds_of(ran: Sequence[LaunchRun]) -> tuple[KindTime, ...]:
     """Return the kernels by class, the longest first."""
     found: dict[str, list[tuple[int, float, Part, KernelCost]]] = {}
     for each in ran:
-        stretch, part = each.stretch, each.issue.part
-        for kind, cost in zip(each.issue.work.kinds, each.issue.work.costs, strict=True):
-            found.setdefault(without_library(kind), []).append((each.times, stretch, part, cost))
+        issue, times, stretch = each.issue, each.times, each.stretch
+        for kind, cost in zip(issue.work.kinds, issue.work.costs, strict=True):
+            found.setdefault(without_library(kind), []).append((times, stretch, issue.part, cost))
     kinds = []
     for kind, kernels in found.items():
         count, flop, n_bytes = 0, 0.0, 0.0
@@ -245,14 +247,18 @@ def critical_path(timeline: Timeline) -> list[int]:
     givers = lists_by_key((queue, task.id) for task in plan.tasks for queue in task.gives)
     by_end = {queue: sorted((spans[n].end_s, i, n) for i, n in enumerate(ids)) for queue, ids in givers.items()}
     path: dict[int, None] = {}
-    ends_s = [round(span.end_s, _DIGITS) for span in spans]
-    number = ends_s.index(max(ends_s)) if ends_s else None
+
+    def ended_s(number: int) -> float:
+        return round(spans[number].end_s, _DIGITS)
+
+    late_s = max([span.end_s for span in spans], default=0.0) - 2.0 * 0.1**_DIGITS
+    number = max([n for n, span in enumerate(spans) if span.end_s >= late_s], key=ended_s, default=None)
     while number is not None:
         path[number] = None
         task, start_s = plan.tasks[number], spans[number].start_s
         slots = [n for queue in task.takes for n in _last_given(by_end.get(queue, []), start_s, path)]
-        awaited = (*needs[number][len(task.after) :], *task.after, *slots)
-        number = max([n for n in awaited if n not in path], key=ends_s.__getitem__, default=None)
+        awaited = [n for n in (*needs[number][len(task.after) :], *task.after, *slots) if n not in path]
+        number = max(awaited, key=ended_s, default=None) if len(awaited) != 1 else awaited[0]
     return list(path)[::-1]
 
 

@@ -240,7 +240,7 @@ class _Writer:
             return ConcurrentGroups([part]).collective(op, size_bytes, ring, loads_on=loads_on)
 
         fragment = self.known.once((at.stage, at.team, at.key), find)
-        return [self.builder.splice(fragment, after=after, **self.named(at))]
+        return [self.builder.add(parts=(fragment,), after=after, **self.named(at))]
 
     def _exchanged(self, at: ServerLabel, after: list[int]) -> list[int]:
         """Add the transfer of a key to or from the servers, and its repetition if a server's loss interrupts it."""

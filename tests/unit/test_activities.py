@@ -68,7 +68,7 @@ def beside(kernel_s: float, kernel_share: float, channels: float, n_bytes: float
     """Return the end of a collective over a 10 GB/s link, and that of a kernel that starts with it."""
     builder = PlanBuilder()
     fragment = Fragment(moved(n_bytes), loads=((CORES, channels),))
-    builder.splice(fragment, label="all-reduce", stream="communication")
+    builder.add("all-reduce", (fragment,), stream="communication")
     builder.work("kernel", "gpu0", kernel_s, stream="compute", loads=((CORES, kernel_share),))
     communicating_s, computing_s = ends(builder)
     return communicating_s, computing_s
@@ -98,7 +98,7 @@ def test_neither_is_starved_and_work_is_conserved(kernel_s: float, kernel_share:
 
 def test_a_copy_and_a_collective_share_a_link_as_the_fragment_loads_it() -> None:
     builder = PlanBuilder()
-    builder.splice(Fragment(moved(10e9)), label="all-reduce", stream="communication")
+    builder.add("all-reduce", (Fragment(moved(10e9)),), stream="communication")
     builder.transfer("copy", [Flow(ROUTER.route(MACHINE.gpus[0], MACHINE.gpus[1]), 10e9)], stream="copy")
     assert ends(builder) == pytest.approx([2.0, 2.0])
 
@@ -106,7 +106,7 @@ def test_a_copy_and_a_collective_share_a_link_as_the_fragment_loads_it() -> None
 def test_whoever_runs_alone_takes_what_the_plan_of_it_takes() -> None:
     plan = moved(3e9, rounds=7)
     builder = PlanBuilder()
-    builder.splice(Fragment(plan, ((CORES, 0.3),), ((MEMORY, 0.1),)), label="all-reduce", stream="communication")
+    builder.add("all-reduce", (Fragment(plan, ((CORES, 0.3),), ((MEMORY, 0.1),)),), stream="communication")
     assert ends(builder) == pytest.approx([execute(MACHINE, plan).end_s], rel=1e-12)
 
 
@@ -116,7 +116,7 @@ def test_what_cannot_meet_costs_no_events() -> None:
     last = 0
     for _ in range(100):
         last = builder.work("kernel", "gpu0", 1e-3, stream="compute", loads=((CORES, 1.0),))
-    builder.splice(Fragment(moved(1e9), ((CORES, 0.2),)), label="x", stream="communication", after=[last])
+    builder.add("x", (Fragment(moved(1e9), ((CORES, 0.2),)),), stream="communication", after=[last])
     timeline = execute(MACHINE, builder.build())
     assert timeline.end_s == pytest.approx(0.1 + 0.1)
     assert timeline.simulation_events < 10
@@ -129,7 +129,7 @@ def test_exchanges_that_kernels_wait_for_cost_no_events() -> None:
     for number in range(100):
         before = [last] if number else []
         kernel = builder.work("kernel", "gpu0", 0.1, stream="compute", after=before, loads=((CORES, 1.0),))
-        last = builder.splice(fragment, label="x", stream="communication", after=[kernel])
+        last = builder.add("x", (fragment,), stream="communication", after=[kernel])
     builder.work("beside", "gpu0", 0.1, stream="compute", after=[kernel], loads=((CORES, 0.9),))
     timeline = execute(MACHINE, builder.build())
     assert timeline.spans[last].end_s == pytest.approx(100 * 0.1 + 99 * 0.1 + 0.11)
@@ -138,7 +138,7 @@ def test_exchanges_that_kernels_wait_for_cost_no_events() -> None:
 
 def test_what_follows_the_disturbed_costs_no_events_where_nothing_slows_it() -> None:
     builder = PlanBuilder()
-    builder.splice(Fragment(moved(1e9), ((CORES, 0.2),)), label="x", stream="communication")
+    builder.add("x", (Fragment(moved(1e9), ((CORES, 0.2),)),), stream="communication")
     last = builder.work("beside", "gpu0", 0.2, stream="compute", loads=((CORES, 1.0),))
     for _ in range(100):
         launched = builder.work("launch", "cpu0", 0.01, stream="host", after=[last])
@@ -230,7 +230,7 @@ def test_what_is_cancelled_ends_there_and_then() -> None:
 
 def test_a_fragment_can_be_cancelled_and_what_shared_with_it_goes_on_alone() -> None:
     builder = PlanBuilder()
-    builder.splice(Fragment(moved(100e9), ((CORES, 0.5),)), label="x", stream="communication")
+    builder.add("x", (Fragment(moved(100e9), ((CORES, 0.5),)),), stream="communication")
     builder.work("kernel", "gpu0", 3.0, stream="compute", loads=((CORES, 1.0),))
     builder.perturbations.append(Perturbation(1.5, cancels=0))
     assert ends(builder) == pytest.approx([1.5, 1.5 + (3.0 - 1.0)])

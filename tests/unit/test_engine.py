@@ -262,7 +262,7 @@ def test_bytes_of_fragments_are_counted_as_often_as_they_run() -> None:
     fragment = Fragment(inner.build())
     builder = PlanBuilder()
     builder.add("three", [fragment], stream="a", repeat=3)
-    builder.splice(fragment, label="once", stream="a")
+    builder.add("once", (fragment,), stream="a")
     builder.work("work", "gpu0", 1.0, stream="b")
     folded, _ = both(builder)
     assert folded.end_s == pytest.approx(1.0)
@@ -275,8 +275,8 @@ def test_a_collective_that_uses_half_of_a_link_leaves_the_other_half() -> None:
     inner = PlanBuilder()
     inner.transfer("move", [flow(0, 1, 1.0, latency_s=1.0)])
     builder = PlanBuilder()
-    builder.splice(Fragment(inner.build()), label="collective", stream="a")
-    builder.splice(Fragment(inner.build()), label="another", stream="b")
+    builder.add("collective", (Fragment(inner.build()),), stream="a")
+    builder.add("another", (Fragment(inner.build()),), stream="b")
     assert ends(builder) == pytest.approx([2.0, 2.0])
 
 
@@ -285,7 +285,7 @@ def test_what_a_fragment_uses_for_a_part_of_its_time_counts_in_proportion() -> N
     inner = PlanBuilder()
     inner.transfer("move", [flow(0, 1, 2.0)])
     builder = PlanBuilder()
-    builder.splice(Fragment(inner.build(), (), ((MEMORY, 0.5),)), label="collective", stream="a")
+    builder.add("collective", (Fragment(inner.build(), (), ((MEMORY, 0.5),)),), stream="a")
     builder.work("kernel", "gpu0", 2.0, stream="b", loads=((MEMORY, 1.0),))
     assert ends(builder) == pytest.approx([2.5, 2.5])
 
@@ -296,11 +296,11 @@ def test_a_share_above_all_is_all() -> None:
     inner.transfer("move", [flow(0, 1, 1.0)])
     fragment = Fragment(inner.build(), ((CORES, 1.5),))
     builder = PlanBuilder()
-    builder.splice(fragment, label="collective", stream="a")
+    builder.add("collective", (fragment,), stream="a")
     builder.work("kernel", "gpu0", 1.0, stream="b", loads=((CORES, 1.0),))
     assert ends(builder) == pytest.approx([2.0, 2.0])
     alone = PlanBuilder()
-    alone.splice(fragment, label="collective", stream="a")
+    alone.add("collective", (fragment,), stream="a")
     assert ends(alone) == pytest.approx([1.0])
 
 
@@ -367,7 +367,7 @@ def test_a_flow_and_a_collective_share_by_what_each_takes_alone() -> None:
     inner = PlanBuilder()
     inner.transfer("move", [flow(0, 1, 1.0)])
     builder = PlanBuilder()
-    builder.splice(Fragment(inner.build()), label="collective", stream="a")
+    builder.add("collective", (Fragment(inner.build()),), stream="a")
     builder.transfer("pair", [flow(0, 1, 0.5, count=2)], stream="b")
     assert ends(builder) == pytest.approx([2.0, 2.0])
 
@@ -376,7 +376,7 @@ def test_a_flow_and_a_collective_that_leave_room_take_what_they_take_alone() -> 
     inner = PlanBuilder()
     inner.transfer("move", [flow(0, 1, 0.25, latency_s=0.75)])
     builder = PlanBuilder()
-    builder.splice(Fragment(inner.build()), label="collective", stream="a")
+    builder.add("collective", (Fragment(inner.build()),), stream="a")
     builder.transfer("capped", [flow(0, 1, 0.5, cap_Bps=2.5e9)], stream="b")
     assert ends(builder) == pytest.approx([1.0, 2.0])
 
@@ -441,7 +441,7 @@ def test_rounds_that_take_no_time_are_woken_too() -> None:
 
 def test_a_collective_of_nothing_takes_no_time() -> None:
     builder = PlanBuilder()
-    builder.splice(Fragment(PlanBuilder().build(), ((CORES, 0.5),), ((MEMORY, 0.0),)), label="nothing", stream="a")
+    builder.add("nothing", (Fragment(PlanBuilder().build(), ((CORES, 0.5),), ((MEMORY, 0.0),)),), stream="a")
     builder.work("kernel", "gpu0", 1.0, stream="b", loads=((CORES, 1.0), (MEMORY, 1.0)))
     assert ends(builder) == pytest.approx([0.0, 1.0])
 

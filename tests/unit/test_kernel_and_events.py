@@ -11,7 +11,7 @@ import pytest
 
 from simulator.api import load_machine
 from simulator.engine.executor import execute
-from simulator.engine.kernel import SimulationClock
+from simulator.engine.kernel import Queue, SimulationClock
 from simulator.errors import SimulationError
 from simulator.network.machine import Machine
 from simulator.network.routing import Router
@@ -72,7 +72,7 @@ def test_last_of_an_instant_comes_after_all_that_is_added_to_it() -> None:
 def test_last_of_an_instant_comes_after_a_slot_that_is_given_in_it(waiting: bool) -> None:
     kernel = SimulationClock()
     seen: list[tuple[str, float]] = []
-    queue = kernel.queue(1)
+    queue = Queue(kernel, 1)
 
     def first() -> None:
         kernel.call_last(lambda: seen.append(("last", kernel.now_s)))

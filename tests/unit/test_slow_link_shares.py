@@ -117,7 +117,7 @@ def test_an_exchange_within_a_step_follows_the_link_too(wide: Path) -> None:
     timeline = session.collective(question).timeline
     machine = timeline.machine
     builder = PlanBuilder()
-    builder.splice(Fragment(timeline.plan), label="exchange", stream="exchange")
+    builder.add("exchange", (Fragment(timeline.plan),), stream="exchange")
     slow = (Perturbation(0.0, "gpu3->sw1", 0.5), Perturbation(0.0, "sw1->gpu3", 0.5))
     plan = replace(builder.build(), perturbations=slow)
     whole_s = session.time_s(asked(narrow(wide, 0.5)))
@@ -140,7 +140,7 @@ def exchange_and_kernel(slowed: int, factor: float, until_s: float, kernel_s: fl
     inner, builder = PlanBuilder(), PlanBuilder()
     for src in (0, 2):
         inner.transfer("send", [Flow(router.route(gpus[src], gpus[src + 1]), _SECOND)])
-    builder.splice(Fragment(inner.build(), ((_CORES, 0.5),)), label="exchange", stream="a")
+    builder.add("exchange", (Fragment(inner.build(), ((_CORES, 0.5),)),), stream="a")
     builder.work("kernel", "gpu0", kernel_s, stream="b", loads=((_CORES, 1.0),))
     link = machine.resource_names[router.route(gpus[slowed], gpus[slowed + 1]).loads[0][0]]
     changes = (Perturbation(0.0, link, factor), Perturbation(until_s, link))
