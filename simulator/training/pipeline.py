@@ -15,7 +15,7 @@ from simulator.training.data_parallel import gradient_bytes, least_elements
 from simulator.training.placement import Placement
 from simulator.training.plan import SharedStep, crew_of, layer_exchanges
 from simulator.training.roles import Role, loaded
-from simulator.training.schedules import Pass, Position, chunks_of, next_places, order_of, schedule_of
+from simulator.training.schedules import Pass, Position, chunks_of, next_places, schedule_of
 from simulator.training.worker import STREAM, ChunkRun, CollectiveLabel
 from simulator.workload import Collective
 from simulator.workload.network import Network
@@ -113,7 +113,7 @@ class _Pipeline:
         blocks: list[list[list[Pass]]] = []  # by stage: its passes in order, with joined ones together
         ends: list[dict[int, Pass]] = []
         for stage in range(layout.pp):
-            order = order_of(layout, stage, self.last + 1)
+            order = schedule_of(layout).order(layout, stage, self.last + 1)
             order = [each for each in order if self.trains or each.kind == "forward"]
             starts = [place for place, each in enumerate(order) if not (each.joined and place)]
             blocks.append([order[start:end] for start, end in pairwise([*starts, len(order)])])

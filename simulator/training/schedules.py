@@ -26,7 +26,7 @@ _Order = Callable[[Layout, int, int], list[Pass]]
 
 
 class PipelineSchedule(NamedTuple):
-    """The passes of *stage* over *count* micro-batches are ``order(layout, stage, count)``."""
+    """The passes of *stage* over *count* micro-batches are ``order(layout, stage, count)``, or InputError."""
 
     order: _Order
     chunks: int = 0  # of each stage; 0: the layout's virtual stages
@@ -76,11 +76,6 @@ def next_places(layout: Layout) -> tuple[dict[Position, Position], dict[Position
     return {there: here for here, there in steps}, dict(steps)
 
 
-def order_of(layout: Layout, stage: int, count: int) -> list[Pass]:
-    """Return *stage*'s passes in order over *count* micro-batches; raises InputError if these do not fit."""
-    return schedule_of(layout).order(layout, stage, count)
-
-
 def in_flight(layout: Layout, stage: int, count: int, saved: tuple[float, ...] = ()) -> float:
     """Return the micro-batches that *stage* holds at once; parts count by what is *saved*, or equally."""
     each = saved or (1.0,) * chunks_of(layout)
@@ -92,7 +87,7 @@ def in_flight(layout: Layout, stage: int, count: int, saved: tuple[float, ...] =
 def _most_held(layout: Layout, stage: int, count: int, saved: tuple[float, ...]) -> float:
     frees = "weights" if schedule_of(layout).splits else "backward"
     held = most = 0.0
-    for each in order_of(layout, stage, count):
+    for each in schedule_of(layout).order(layout, stage, count):
         held += saved[each.chunk] * ((each.kind == "forward") - (each.kind == frees))
         most = max(most, held)
     return most

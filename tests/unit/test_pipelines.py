@@ -25,7 +25,7 @@ from simulator.results.training import TrainingResult
 from simulator.training.pipeline import Chunk, CollectivePrice, StageWork, plan_pipeline
 from simulator.training.placement import Placement
 from simulator.training.roles import Role
-from simulator.training.schedules import chunks_of, in_flight, order_of, part_count, schedule_of
+from simulator.training.schedules import chunks_of, in_flight, part_count, schedule_of
 from simulator.workload.network import Network
 from simulator.workload.zoo.registry import build_network
 from tests.asked import step_on
@@ -153,7 +153,7 @@ def test_what_stages_hold_at_most(schedule: Schedule, pp: int) -> None:
 
 def test_a_schedule_has_a_name_that_a_layout_knows() -> None:
     for schedule in SCHEDULES:
-        assert order_of(Layout(pp=4, schedule=schedule), 0, 8)
+        assert schedule_of(Layout(pp=4, schedule=schedule)).order(Layout(pp=4, schedule=schedule), 0, 8)
 
 
 ORDERS = [*(Layout(pp=4, schedule=schedule) for schedule in SCHEDULES), Layout(pp=4, vp=3)]
@@ -164,7 +164,7 @@ ORDERS = [*(Layout(pp=4, schedule=schedule) for schedule in SCHEDULES), Layout(p
 def test_every_pass_runs_once_after_what_it_needs(layout: Layout, turns: int) -> None:
     count = 4 * turns + 4 * layout.schedule.startswith("dual")
     for stage in range(layout.pp):
-        order = order_of(layout, stage, count)
+        order = schedule_of(layout).order(layout, stage, count)
         passes = Counter((each.kind, each.chunk, each.micro_batch) for each in order)
         assert set(passes.values()) == {1}
         kinds = Counter(each.kind for each in order)
@@ -182,7 +182,7 @@ def test_every_pass_runs_once_after_what_it_needs(layout: Layout, turns: int) ->
 
 def test_virtual_stages_need_micro_batches_that_share_out() -> None:
     with pytest.raises(InputError) as raised:
-        order_of(Layout(pp=4, vp=2), 0, 6)
+        schedule_of(Layout(pp=4, vp=2)).order(Layout(pp=4, vp=2), 0, 6)
     why = "takes turns among 4 micro-batches at a time, and there are 6; 4 or 8 would do"
     assert raised.value.spelt("command") == f"--parallel: vp=2 {why}"
 
@@ -197,7 +197,7 @@ def test_virtual_stages_need_micro_batches_that_share_out() -> None:
 )
 def test_two_directions_need_micro_batches(schedule: Schedule, pp: int, count: int, why: str) -> None:
     with pytest.raises(InputError, match=why):
-        order_of(Layout(pp=pp, schedule=schedule), 0, count)
+        schedule_of(Layout(pp=pp, schedule=schedule)).order(Layout(pp=pp, schedule=schedule), 0, count)
     if schedule == "dualpipe":
         with pytest.raises(InputError, match="an even number of stages, not pp=3"):
             Layout(pp=3, schedule=schedule)

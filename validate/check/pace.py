@@ -207,6 +207,9 @@ def dips_in(rows: Sequence[SizeComparison]) -> Iterator[int]:
 _OF_LINE_RATE = 0.9  # least healthy share of what an adapter carries; perftest reaches 0.92 to 0.99 of the line rate
 
 
+_ENDS = {"adapter": "adapter {}", "h2d": "host to GPU {}", "d2h": "GPU {} to host", "p2p": "GPU {} to GPU {}"}
+
+
 class CheckedLink(NamedTuple):
     """A figure, what the machine should carry there, and the least that is healthy, in B/s."""
 
@@ -222,13 +225,7 @@ class CheckedLink(NamedTuple):
     @property
     def words(self) -> str:
         """What was measured."""
-        src, dst = self.figure.src, self.figure.dst
-        return {
-            "adapter": f"adapter {src}",
-            "h2d": f"host to GPU {src}",
-            "d2h": f"GPU {src} to host",
-            "p2p": f"GPU {src} to GPU {dst}",
-        }[self.figure.kind]
+        return _ENDS[self.figure.kind].format(self.figure.src, self.figure.dst)
 
 
 def checked_links(session: Session, where: Where, figures: Iterable[LinkFigure]) -> tuple[CheckedLink, ...]:

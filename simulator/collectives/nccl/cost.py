@@ -1,7 +1,7 @@
 """Costs of NCCL's kernels on top of the links, at whose pace flows go (docs/decisions/collectives.md)."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import ClassVar, NamedTuple
 
@@ -115,8 +115,14 @@ class Paces:
         for stream, flows, repeat, _ in self.channels:
             paced = []
             for flow in flows:
-                on_links = tuple(self._limits(flow, repeat, needs))
-                limits = FlowLimits(flow.cap_Bps, flow.wire_bytes * repeat, on_links, filling)
+                on_links = []
+                for index, carried, keys in crossed(flow):
+                    link, (found, _) = self._links[index], needs[keys[0][0]]
+                    if link.kind == "pcie" and flow.route.path_class in _THROUGH_CPU:
+                        found = found._replace(full_s=max(found.full_s, self._alone_s(flow, repeat, link, carried)))
+                    resource = self._machine.links[index].resource
+                    on_links.append(found if found.resource == resource else found._replace(resource=resource))
+                limits = FlowLimits(flow.cap_Bps, flow.wire_bytes * repeat, tuple(on_links), filling)
                 paced.append(replace(flow, cap_Bps=limits.cap_Bps({}), limits=limits))
             builder.transfer(label, paced, stream=stream, after=after, repeat=repeat)
 
@@ -165,14 +171,6 @@ class Paces:
             full_s, fixed_s = min(ways, key=sum)
             fixed_s += first.own_passes * self.own_s
         return LinkLimit(link.resource, fixed_s, full_s, link.bandwidth_Bps)
-
-    def _limits(self, flow: Flow, repeat: int, needs: Mapping[int, tuple[LinkLimit, float]]) -> Iterator[LinkLimit]:
-        for index, carried, keys in crossed(flow):
-            link, (found, _) = self._links[index], needs[keys[0][0]]
-            if link.kind == "pcie" and flow.route.path_class in _THROUGH_CPU:
-                found = found._replace(full_s=max(found.full_s, self._alone_s(flow, repeat, link, carried)))
-            resource = self._machine.links[index].resource
-            yield found if found.resource == resource else found._replace(resource=resource)
 
     def _alone_s(self, flow: Flow, repeat: int, link: Link, carried: float) -> float:
         """Return the least seconds of a single flow over a PCIe *link* and through a CPU, which does not fill PCIe."""

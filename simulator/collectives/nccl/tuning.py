@@ -6,7 +6,7 @@ from itertools import product
 
 from simulator.collectives.communicator import Unsuitable
 from simulator.collectives.nccl import tables as t
-from simulator.collectives.nccl.tables import PATH_TYPES, CpuKind, PathType, Rules, rules_of
+from simulator.collectives.nccl.tables import PATH_TYPES, CpuKind, PathType, rules_of
 from simulator.questions.collective import ALGORITHMS, PROTOCOLS, Algorithm, Protocol
 from simulator.questions.where import FEATURES, NCCL_TODAY, Version, has, version_words
 from simulator.records import dataclass
@@ -44,11 +44,6 @@ class CommGraph:
     nvls_bw_intra_GBps: float = 0.0
     nvls_bw_inter_GBps: float = 0.0
     version: Version = NCCL_TODAY  # of the NCCL that chooses
-
-    @property
-    def rules(self) -> Rules:
-        """The rules by which that version chooses."""
-        return rules_of(self.version)
 
     @property
     def channels_to_a_peer(self) -> int:
@@ -114,7 +109,7 @@ class TunedPair:
     """An algorithm with a protocol for a collective on *graph*: whether it is enabled, and its figures."""
 
     def __init__(self, graph: CommGraph, collective: Collective, algorithm: Algorithm, protocol: Protocol) -> None:
-        self.graph, self.rules, self.nodes = graph, graph.rules, graph.n_nodes
+        self.graph, self.rules, self.nodes = graph, rules_of(graph.version), graph.n_nodes
         self.collective, self.algorithm, self.protocol = collective, algorithm, protocol
         self.p = PROTOCOLS.index(protocol)
         self.row, self.column = t.generation(graph.compute_capability_min), min(graph.n_nodes, 3) - 1
