@@ -6,7 +6,6 @@ from itertools import product
 
 from simulator.package_data import own_patterns
 from simulator.records import dataclass, field
-from validate.machine.describe.driver import Adapter
 
 _FIND = own_patterns("validate.machine.describe", "patterns.yaml", "placement")
 MOST_DEVICES = 512  # GPUs and adapters of one machine
@@ -126,6 +125,16 @@ def pcie_pairs(matrix: Matrix) -> dict[tuple[int, int], str]:
 
 
 _APART = frozenset(("SYS", "SOC"))
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """An adapter in a dump.  ``part`` is set where the user or the PCI ID names it; unknown fields are empty or 0."""
+
+    name: str = ""
+    network: str = ""
+    rate_Bps: float = 0.0
+    part: str = ""
 
 
 @dataclass(frozen=True, slots=True)

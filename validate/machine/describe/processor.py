@@ -10,7 +10,7 @@ from pathlib import Path
 from simulator.records import dataclass, field
 from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.parts import CacheLevel, CpuPart
-from validate.machine.describe.driver import GENERATIONS
+from validate.machine.describe.driver import GENERATIONS, designs
 from validate.machine.measure.host import slug, text_of
 
 VENDORS = {"GenuineIntel": "intel", "AuthenticAMD": "amd"}
@@ -208,12 +208,6 @@ def flop_per_cycle(vendor: str, family: int, flags: Collection[str]) -> dict[str
         if flag in flags:
             found.setdefault(form, times * fp32)
     return found
-
-
-def designs(vendor: str, family: int, model: int) -> tuple[str, ...]:
-    """Return the designs of server processors with these numbers of the *vendor*; two where they share a number."""
-    known = ((name, each["numbers"]) for name, each in GENERATIONS["processors"].items() if each["vendor"] == vendor)
-    return tuple(name for name, all_of in known if any(family == of and a <= model <= b for of, a, b in all_of))
 
 
 def architecture(processor: Processor) -> str:

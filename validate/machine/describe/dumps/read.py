@@ -11,11 +11,11 @@ from simulator.package_data import own_patterns
 from simulator.records import dataclass, field
 from simulator.topology.load import foreign_kind
 from simulator.user_files import read_user_file
-from validate.machine.describe.driver import Adapter, Card
+from validate.machine.describe.driver import Card
 from validate.machine.describe.dumps.text_trees import log_tree, lspci_tree, lspci_verbose_tree, lstopo_tree
 from validate.machine.describe.dumps.tree import BusTree
 from validate.machine.describe.dumps.xml_dumps import hwloc_tree, nccl_tree, parse_xml
-from validate.machine.describe.placement import MOST_DEVICES, Matrix, parse_peers, parse_topo
+from validate.machine.describe.placement import MOST_DEVICES, Adapter, Matrix, parse_peers, parse_topo
 
 _FIND = own_patterns("validate.machine.describe", "patterns.yaml", "read")
 _SAME_SOCKET_HOPS = 2

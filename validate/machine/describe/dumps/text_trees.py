@@ -7,10 +7,9 @@ With ``NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=GRAPH``, NCCL prints its tree of the ma
 from collections.abc import Iterator
 
 from simulator.package_data import own_patterns
-from validate.machine.describe.driver import Adapter
 from validate.machine.describe.dumps import tree as pcie
 from validate.machine.describe.dumps.tree import DEEPEST, TOO_DEEP, Bus, BusKind, BusTree, Numa
-from validate.machine.describe.placement import MOST_DEVICES
+from validate.machine.describe.placement import MOST_DEVICES, Adapter
 
 _FIND = own_patterns("validate.machine.describe", "patterns.yaml", "text_trees")
 _CONNECTX_BPS = {"4": 12.5e9, "5": 12.5e9, "6": 25e9, "7": 50e9}

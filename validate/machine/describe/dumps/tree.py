@@ -11,8 +11,8 @@ from typing import Literal
 from simulator.records import dataclass, field
 from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.parts import NicPart
-from validate.machine.describe.driver import Adapter, Card, driver_part
-from validate.machine.describe.placement import AttachedAdapter, Attachments, DrawnSwitch, Matrix
+from validate.machine.describe.driver import Card, driver_part
+from validate.machine.describe.placement import Adapter, AttachedAdapter, Attachments, DrawnSwitch, Matrix
 
 _MELLANOX = {"1013": 12.5e9, "1017": 12.5e9, "1019": 12.5e9, "101b": 25e9, "1021": 50e9}  # ConnectX-4, 5, 5 Ex, 6, 7
 _SPEED = re.compile(r"\s*(\d{1,3}(?:\.\d+)?)\s*GT/s", re.ASCII)
