@@ -1,22 +1,23 @@
-"""The command ``validate score``."""
+"""The commands ``validate score`` and ``validate table complete``, by which authors' words become columns."""
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 from simulator.console import Progress
-from simulator.errors import InputError, nearest, one_line
+from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.records import replace
 from validate.cli.command import TRUSTED, Given, incomplete, number_in, words_in
-from validate.cli.table import completed_table
 from validate.constants.calibrate import calibrate_devices
-from validate.kinds import OPERATORS
+from validate.kinds import KINDS, OPERATORS
 from validate.kinds.kind import Kind, MeasuredRow, read_measurements
 from validate.score.report import Predictions, ScoredTable, scores_document, scores_for, scores_report
 from validate.score.scoring import Scoring, ScoringOptions
-from validate.tables.cells import MAX_HELD, MAX_ROWS
+from validate.tables import table as tabular
+from validate.tables.cells import MAX_HELD, MAX_ROWS, CsvRecord, NotScored, read_records
+from validate.tables.names import RowNames
 from validate.tables.table import STDIN, Table, same_file
 
 
@@ -104,3 +105,91 @@ def _check_axes(axes: Sequence[str], tables: Sequence[tuple[Table, Kind]]) -> No
     for axis in axes:
         if axis not in known:
             raise InputError(f"--by: no column is called '{one_line(axis, 60)}'; {nearest(axis, known)}")
+
+
+_TRIED = 8  # rows for each value of a rule
+_SAID = ("fabric", "framework")  # what a row may say besides the columns of its kind, in its authors' words
+_SETS_ASIDE = ("unclear", "network")  # columns by which authors may say that a row cannot be predicted
+
+
+def complete_table(given: Given) -> None:
+    """Write a table with what its authors say elsewhere in columns of its own, and the sources in a column beside."""
+    file, conventions, out = given.file, given.conventions, given.out
+    needed = {"a table": file, "--conventions": conventions, "--out": out}
+    if None in needed.values():
+        missing = ", ".join(name for name, text in needed.items() if text is None)
+        example = f"validate table complete t.csv --conventions {tabular.PUBLISHED} --out u.csv"
+        raise InputError(f"needed: {missing}; for example {example}")
+    if tabular.same_file(file, out):
+        raise InputError(f"--out {one_line(out)}: is the table; name another file")
+    table, _ = read_measurements(file, KINDS, MAX_ROWS)
+    with given.opened("out") as output:
+        content, counts = _completed(table, conventions)
+        if output is not None:
+            output.write(content)
+    said = [f"{column}: {n} cell{'s' * (n > 1)}" for column, n in counts.most_common()]
+    given.remark([f"{one_line(out)}: {'; '.join(said) or 'nothing to add'}"])
+
+
+def completed_table(table: tabular.Table, kind: Kind, conventions: str, most: int) -> tabular.Table:
+    """Return *table*, of at most *most* rows, with what *conventions* say in its columns; raises InputError."""
+    records = read_records(_completed(table, conventions)[0], table.file, most)
+    return tabular.tabulate(records, table.file, kind.needed_in(records[0].fields), kind.columns, kind.name)
+
+
+def _completed(table: tabular.Table, conventions: str) -> tuple[bytes, Counter[str]]:
+    rules = tabular.read_conventions(conventions)
+    _check(rules, conventions, table.header)
+    if unread := _unread_values(table, rules):
+        raise InputError(unread)
+    return tabular.made_complete(table, rules)
+
+
+def _check(rules: tabular.Conventions, file: str, header: Iterable[str]) -> None:
+    """Raise InputError where *rules* are of a kind of tables, or of a column, that neither there is nor in *header*."""
+    columns = {kind.name: {*kind.columns, "fit_weight"} for kind in KINDS}
+    faults: list[Fault] = []
+    for kind, by_column in rules.items():
+        if kind not in columns:
+            raise InputError(f"{one_line(file)}: no kind of tables '{one_line(kind, 40)}'; {nearest(kind, columns)}")
+        known = {*columns[kind], *tabular.NAMES, *header, *_SAID}
+        for rule in (rule for rules_of in by_column.values() for rule in rules_of):
+            named = (rule.column, columns[kind]), *((column, known) for column in sorted(rule.looks_at()))
+            for column, allowed in named:
+                if column not in allowed:
+                    none = f"tables of {kind} have no column '{one_line(column, 40)}'"
+                    faults.append(rule.fault(f"{none}; {nearest(column, allowed)}"))
+    if faults:
+        raise InputError(list(dict.fromkeys(faults)))
+
+
+def _unread_values(table: tabular.Table, rules: tabular.Conventions) -> list[Fault]:
+    """Return a fault of each value of *rules* without which a row can be read and with it not; some rows are tried."""
+    kind = next(kind for kind in KINDS if kind.name == table.kind)
+    tried: Counter[tuple[int, str]] = Counter()
+    faults: dict[tuple[int, str], Fault] = {}
+    for row, added in zip(table.rows, tabular.added_cells(table, rules), strict=True):
+        for column, (text, rule) in added.items():
+            key = id(rule), text
+            if column not in kind.asked or column in _SETS_ASIDE or key in faults or tried[key] == _TRIED:
+                continue
+            tried[key] += 1
+            why = _why_unread(kind, table, row, added)
+            others = {name: each for name, each in added.items() if name != column}
+            if why and not _why_unread(kind, table, row, others):
+                said = f"{column} '{one_line(text, 40)}'"
+                faults[key] = rule.fault(why if why.startswith(said) else f"{said}: {why}")
+    return list(faults.values())
+
+
+def _why_unread(kind: Kind, table: tabular.Table, row: CsvRecord, added: tabular.AddedCells) -> str:
+    """Return why *row* with the cells *added* is no question; empty if it is one."""
+
+    def own(name: str) -> str:
+        return table.written(row, name) or (added[name][0] if name in added else "")
+
+    try:
+        kind.question(lambda name: own(name) or tabular.filled(kind.name, name, own), RowNames())
+    except NotScored as reason:
+        return str(reason)
+    return ""
