@@ -45,7 +45,7 @@ def bands_command(given: Given) -> None:
                 session,
             )
             if kind.name == OPERATORS.name and not given.judge:
-                after |= _calibrated(scoring, table, kind, grades)
+                after |= _after(scoring, table, kind, grades)
     if not rows:
         raise InputError("no row can be predicted")
     rows = thinned(rows)
@@ -65,9 +65,7 @@ def bands_command(given: Given) -> None:
             sys.stderr.write(f"wrote {one_line(path)}\n")
 
 
-def _calibrated(
-    scoring: Scoring, table: Table, kind: Kind, grades: Sequence[str]
-) -> dict[Question, make.CalibratedRow]:
+def _after(scoring: Scoring, table: Table, kind: Kind, grades: Sequence[str]) -> dict[Question, make.CalibratedRow]:
     calibrations, seen = calibrate_devices(table, scoring.names, grades, _CALIBRATED_ON)
     names = scoring.calibrated(calibrations)
     return {

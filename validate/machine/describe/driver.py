@@ -268,9 +268,7 @@ def cpu_like(
     names = designs(vendor, _AMD_FAMILY.get(family, family) if vendor == "amd" else family, model)
     parts = [(name, part) for name in part_names("cpu") if isinstance(part := load_part(name), CpuPart)]
     same = [(name, part) for name, part in parts if part.vendor == vendor and part.architecture in names]
-    near = [
-        (abs(math.log((part.thread_count or 1) / (threads or part.thread_count or 1))), name) for name, part in same
-    ]
+    near = [(abs(math.log((cpu.thread_count or 1) / (threads or cpu.thread_count or 1))), name) for name, cpu in same]
     if near:
         why = f"{' or '.join(names)} by family and model, the nearest of {threads or 'unsaid'} threads"
         return min(near)[1], why

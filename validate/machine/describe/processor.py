@@ -273,7 +273,7 @@ def own_cpu(name: str, processor: Processor, like: str, part: CpuPart) -> list[s
         "core_count": processor.cores,
         "thread_count": processor.threads,
         "clock": f"{clock_Hz / 1e9:.4g} GHz",
-        **_clock_lines(processor, like, part, clock_Hz, said),
+        **_boosts(processor, like, part, clock_Hz, said),
         "vector_bits": bits,
         "flop_per_cycle": f"{{{', '.join(f'{key}: {value}' for key, value in flop.items())}}}",
         "memory_bandwidth": f"{(part.memory_bandwidth or 0.0) / 1e9:.4g} GB/s",
@@ -290,9 +290,7 @@ def own_cpu(name: str, processor: Processor, like: str, part: CpuPart) -> list[s
     return lines + [f'      {key}: "UNVERIFIED: {text}"' for key, text in said.items()]
 
 
-def _clock_lines(
-    processor: Processor, like: str, part: CpuPart, clock_Hz: float, said: dict[str, str]
-) -> dict[str, str]:
+def _boosts(processor: Processor, like: str, part: CpuPart, clock_Hz: float, said: dict[str, str]) -> dict[str, str]:
     """Return the boost clocks: the system's, else those of the same design."""
     turbo_Hz = processor.turbo_Hz or (part.turbo_clock if architecture(processor) == part.architecture else None)
     clocks = {"turbo_clock": f"{turbo_Hz / 1e9:.4g} GHz"} if turbo_Hz else {}

@@ -66,7 +66,7 @@ class RankProcesses:
         try:
             for rank in range(count):
                 ours, theirs = context.Pipe()
-                join = partial(_join, cuda, str(Path(self._folder.name) / "meeting"), start_s)
+                join = partial(_join, cuda, (Path(self._folder.name) / "meeting").as_uri(), start_s)
                 process = context.Process(target=_serve, args=(theirs, rank, count, begin, join), daemon=True)
                 with _interrupts_held():
                     process.start()
@@ -186,9 +186,7 @@ def _join(cuda: bool, meeting: str, timeout_s: float, rank: int, count: int) -> 
         torch.cuda.set_device(rank)
     elif Path("/sys/class/net/lo").exists():
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    _join_group(
-        rank if cuda else None, count, timeout_s, init_method=Path(meeting).as_uri(), rank=rank, world_size=count
-    )
+    _join_group(rank if cuda else None, count, timeout_s, init_method=meeting, rank=rank, world_size=count)
 
 
 def _join_group(device: int | None, sharing: int, timeout_s: float, **how: Any) -> None:

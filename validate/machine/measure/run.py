@@ -41,6 +41,7 @@ _WELL_KNOWN = 0.03  # grade A: half the interval is at most this fraction of the
 _OUT_OF_TIME = "no time left in the budget"
 _ALL = "all cases"
 _RESERVE_BYTES = 512 << 10
+Say = Callable[[str], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class _Run:
     settings: Settings
     bench: Bench
     tables: Mapping[str, RowFile]
-    say: Callable[[str], object]
+    say: Say
     end_s: float
     left: list[dict[str, str]] = field(default_factory=list)
 
@@ -85,7 +86,7 @@ class _Run:
         return self.end_s - time.perf_counter()
 
 
-def measure(settings: Settings, say: Callable[[str], object] | None = None) -> int:
+def measure(settings: Settings, say: Say | None = None) -> int:
     """Measure, and return the exit status: 0 if done or out of budget, 1 after a fault, 130 if interrupted.
 
     Each row is on the disk as soon as it is measured; ``run.json`` lists the cases that were not, with reasons.  Raises
@@ -111,9 +112,7 @@ def measure(settings: Settings, say: Callable[[str], object] | None = None) -> i
         raise
 
 
-def _run(
-    settings: Settings, bench: Bench, facts: Mapping[str, Any], say: Callable[[str], object], started_s: float
-) -> int:
+def _run(settings: Settings, bench: Bench, facts: Mapping[str, Any], say: Say, started_s: float) -> int:
     before = _check_same(settings.out / RECORD, facts)
     tables = _tables(settings.out)
     if settings.machine and before and settings.machine != before and any(map(len, tables.values())):

@@ -49,15 +49,13 @@ def cases(bench: Bench) -> Iterator[Case]:
                 yield _case("p2p_bidir", one, other, size, note=f"{way}; both ways together")
 
 
-def _case(
-    kind: str, src: str, dst: str, size: int, pinned: int | str = "", note: str = "", threads: int | None = None
-) -> Case:
+def _case(kind: str, src: str, dst: str, size: int, pinned: int | str = "", note: str = "", threads: int = 0) -> Case:
     columns = Columns(kind=kind, src=src, dst=dst, bytes=size, pinned=pinned, note=note)
     build = partial(_copy, kind, src, dst, size, pinned == 1, threads)
     return Case("copies.csv", columns, build, needs_bytes=4 * size)
 
 
-def _copy(kind: str, src: str, dst: str, size: int, pinned: bool, threads: int | None, bench: Bench) -> TimedWork:
+def _copy(kind: str, src: str, dst: str, size: int, pinned: bool, threads: int, bench: Bench) -> TimedWork:
     """Return a copy of *size* bytes, or two both ways at once, on streams of their GPUs; the first GPU waits."""
     ways = {"bidir": ((dst, src), (src, dst)), "p2p_bidir": ((src, dst), (dst, src))}.get(kind, ((src, dst),))
     buffers = [[_buffer(end, size, pinned) for end in ends] for ends in ways]

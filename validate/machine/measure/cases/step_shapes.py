@@ -131,9 +131,7 @@ def gpu_steps(policies: Sequence[Policy]) -> Iterator[MeasuredStep]:
     yield MeasuredStep("gpt2", 4, half, issue="compile", optimizer="adam", fused=True)
 
 
-def _shape(
-    model: str, batches: tuple[int, int, int], sizes: Sizes, batch: int, policy: Policy, **how: Any
-) -> MeasuredStep:
+def _shape(model: str, batches: Sequence[int], sizes: Sizes, batch: int, policy: Policy, **how: Any) -> MeasuredStep:
     """Return a step with the small, medium or large *batch* (0, 1, 2); ``plain`` is SGD without momentum."""
     sample = builtin_facts(model).sample
     optimizer: Optimizer = "sgd" if how.pop("plain", False) else "adam" if sample == "sequences" else "momentum"
