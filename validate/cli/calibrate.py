@@ -31,7 +31,6 @@ from validate.tables.table import STDIN, read_bytes, read_table, same_file, show
 
 
 def _calibrate_folder(given: Given) -> None:
-    """Fit constants of the device measured in a folder, written as YAML; also raises MissingDependency."""
     name, device, out = given.measurements, given.device, given.out
     folder = read_folder(name)
     asked = ComparisonOptions(given.topology, (device,) if device else (), trust=given.grades(folder))

@@ -126,7 +126,6 @@ def _refused(out: str) -> Iterator[None]:
 def _prepared(
     out: str, machine: str, group: str, asked: list[asking.StepToMeasure], exchanges: list[dict[str, Any]]
 ) -> str:
-    """Return the message with the command that measures the plan in the folder *out*."""
     ranks = [len(each.question.gpus or (0,)) for each in asked] + [int(each["n_ranks"]) for each in exchanges]
     command = f"-m validate.measure --out {one_line(out)} --only {group} --machine {one_line(machine)}"
     launcher = f"torchrun --nproc-per-node {max(ranks)}" if max(ranks) > 1 and group == "asked" else "python3"
@@ -245,7 +244,6 @@ def _load_warning() -> str:
 
 
 def _has_rows(out: Path) -> bool:
-    """Return whether any table in the folder *out* holds a row."""
     for name in COLUMNS:
         if (out / name).exists():
             with open_user_file(out / name) as file:

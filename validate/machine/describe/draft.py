@@ -107,7 +107,7 @@ def _cpu(processor: Processor) -> tuple[CpuPart, list[str], list[str]]:
 
 
 def _gpus(cards: Sequence[driver.Card], taken: str) -> tuple[list[str], list[str]]:
-    """Return the lines of parts for GPUs that are not built in, and the part name of each GPU."""
+    """Return lines of parts for GPUs that are not built in, and the part name of each GPU."""
     lines: list[str] = []
     names = []
     for card in cards:

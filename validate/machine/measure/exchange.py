@@ -159,11 +159,17 @@ class _Stands:
         self._staging = {stand: memory(staging_count(own), stand) for stand, own in parts.items()}
 
     def fill(self) -> None:
+        """Write each stand's input into its buffer, and wait for it."""
         for stand, (brought, _) in self._expected.items():
             self.buffers[stand].copy_(brought)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Wait for all devices."""
 
     def is_right(self) -> bool:
-        """Return whether all buffers hold the expected result, bit for bit, after one exchange."""
+        """Return whether all buffers hold the expected result, bit for bit, once an exchange has ended."""
+        self._settle()
         found = ((self.buffers[stand].cpu(), blocks) for stand, (_, blocks) in self._expected.items())
         return all(torch.equal(buffer[a:b], wanted) for buffer, blocks in found for a, b, wanted in blocks)
 
@@ -204,16 +210,6 @@ class OverDevices(_Stands):
         for ends in dict.fromkeys((move.src, move.dst) for step in exchange.rounds for move in step):
             used = [devices[end] for end in ends if devices[end] is not None]
             self._copying[ends] = tuple(torch.cuda.Stream(device) for device in used)
-
-    def fill(self) -> None:
-        """Write each stand's input into its buffer, and wait for it."""
-        super().fill()
-        self._settle()
-
-    def is_right(self) -> bool:
-        """Return whether all buffers hold the exact expected result, once they are complete."""
-        self._settle()
-        return super().is_right()
 
     def run(self) -> None:
         """Issue all rounds; the first device's current stream continues when all stands have finished."""

@@ -186,7 +186,6 @@ class LayerMaker:
         return lambda x: x.reshape(want)
 
     def _make_elementwise(self) -> TorchLayer:
-        """Return a function of each element, a loss, or a choice."""
         function, elements, shapes = str(self.sizes["function"]), self.size("elements"), self.shapes
         if self.parameters:
             return self._with_parameter(function, elements)
