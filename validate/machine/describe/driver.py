@@ -21,7 +21,6 @@ from validate.tables.names import names_of
 _FIELDS = "name,memory.total,pcie.link.gen.max,pcie.link.width.max"
 _SLOT = re.compile(r"pcie(\d)-")
 _FIGURES = 3  # besides the name
-_BESIDE_CPU = frozenset(("gh200-480gb", "gb200", "gb300"))  # attached to their CPU by NVLink-C2C
 BRANDS = ("nvidia-", "amd-", "tesla-", "quadro-", "geforce-", "instinct-")
 GENERATIONS = own_data("validate.machine.describe", "generations.yaml")
 
@@ -106,7 +105,7 @@ def are_peers(cards: Sequence[Card]) -> bool:
 
 def pcie_part(card: Card) -> tuple[str, bool]:
     """Return the link part between a card and its CPU, and whether it is certain (else the architecture's usual)."""
-    if driver_part(card) in _BESIDE_CPU:
+    if driver_part(card) in GENERATIONS["beside_cpu"]:
         return "nvlink-c2c", True
     part = load_part(driver_part(card) or "")
     most = _generation(part).get("pcie", 0) if isinstance(part, GpuPart) else 0
@@ -136,8 +135,6 @@ def slot_for(nic: str) -> str:
     return next(fitting, "pcie5-x16")
 
 
-# Usual rate of an adapter at a PCIe port of each generation, where no rate is given: as much as the slot feeds.
-_USUAL_BPS = {3: 12.5e9, 4: 25e9, 5: 50e9, 6: 100e9}
 _FULL = 0.85  # least reported fraction of a part's rate: two ports of 180 Gbit/s are one adapter of 400 Gbit/s
 
 
@@ -145,7 +142,7 @@ def adapter_part(adapter: Adapter, generation: int = 0) -> tuple[str, str]:
     """Return the built-in part nearest to *adapter* on a port of *generation*, and what is a guess; "" if unknown."""
     if adapter.part:
         return adapter.part, ""
-    rate_Bps = adapter.rate_Bps or _USUAL_BPS.get(generation, 0.0)
+    rate_Bps = adapter.rate_Bps or GENERATIONS["usual_Bps"].get(generation, 0.0)
     guesses = [] if adapter.rate_Bps else [f"its rate: usual at PCIe {generation}"]
     guesses += [] if adapter.network else ["its network"]
     near = []
@@ -190,7 +187,6 @@ def designs(vendor: str, family: int, model: int) -> tuple[str, ...]:
     return tuple(name for name, all_of in known if any(family == of and a <= model <= b for of, a, b in all_of))
 
 
-_AMD_FAMILY = {143: 23, 175: 25, 191: 26}  # as NCCL writes them: 16 times the extended family plus the family
 _SOCKET_LINK = re.compile(r"between: \[cpu0, cpu1\], part: ([\w.-]+)")
 
 
@@ -214,7 +210,6 @@ def machines_like(part: str, count: int) -> list[Topology]:
 
 _DESIGNS = GENERATIONS["processors"]
 _PCIE_OF = {name: design["pcie"] for name, design in _DESIGNS.items()}
-_SOCKETS_BESIDE = {3: "upi-10.4-x3", 4: "upi-11.2-x3", 5: "upi-16-x3"}  # by the PCIe generation of the slots
 
 
 def sockets_like(cpu: str, part: CpuPart, generation: int) -> str:
@@ -228,7 +223,7 @@ def sockets_like(cpu: str, part: CpuPart, generation: int) -> str:
         return max(sorted(votes), key=lambda name: votes[name])
     amd = "xgmi-socket-32g" if generation > 4 else "xgmi-socket"
     newest = max(generation, _PCIE_OF.get(part.architecture, 3))
-    by_vendor = amd if part.vendor == "amd" else _SOCKETS_BESIDE.get(newest, "upi-16-x3")
+    by_vendor = amd if part.vendor == "amd" else GENERATIONS["sockets_beside"].get(newest, "upi-16-x3")
     return str(_DESIGNS.get(part.architecture, {}).get("sockets", by_vendor))
 
 
@@ -265,7 +260,7 @@ def cpu_like(
     In order: the part of the generation that family and model name, nearest in threads; the CPU of a built-in machine
     with these GPUs, first with so many threads; that of most machines with PCIe *generation*; a generic one.
     """
-    names = designs(vendor, _AMD_FAMILY.get(family, family) if vendor == "amd" else family, model)
+    names = designs(vendor, GENERATIONS["nccl_families"].get(family, family) if vendor == "amd" else family, model)
     parts = [(name, part) for name in part_names("cpu") if isinstance(part := load_part(name), CpuPart)]
     same = [(name, part) for name, part in parts if part.vendor == vendor and part.architecture in names]
     near = [(abs(math.log((cpu.thread_count or 1) / (threads or cpu.thread_count or 1))), name) for name, cpu in same]

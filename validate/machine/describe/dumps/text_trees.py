@@ -7,12 +7,12 @@ With ``NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=GRAPH``, NCCL prints its tree of the ma
 from collections.abc import Iterator
 
 from simulator.package_data import own_patterns
+from validate.machine.describe.driver import GENERATIONS
 from validate.machine.describe.dumps import tree as pcie
 from validate.machine.describe.dumps.tree import DEEPEST, TOO_DEEP, Bus, BusKind, BusTree, Numa
 from validate.machine.describe.placement import MOST_DEVICES, Adapter
 
 _FIND = own_patterns("validate.machine.describe", "patterns.yaml", "text_trees")
-_CONNECTX_BPS = {"4": 12.5e9, "5": 12.5e9, "6": 25e9, "7": 50e9}
 _LONGEST_LINE = 2_000
 
 
@@ -95,7 +95,8 @@ def device_of(name: str, words: str) -> Bus | None:
         if model:
             return Bus("gpu", name, model=model)
     if connectx := _FIND["connectx"].search(words):
-        return Bus("nic", name, adapter=pcie.adapter_of(name, rate_Bps=_CONNECTX_BPS.get(connectx[1], 0.0)))
+        rate_Bps = GENERATIONS["connectx_Bps"].get(connectx[1], 0.0)
+        return Bus("nic", name, adapter=pcie.adapter_of(name, rate_Bps=rate_Bps))
     is_efa = "elastic fabric adapter" in words.lower()
     return Bus("nic", name, adapter=pcie.adapter_of(name, "", "1d0f", "efa1")) if is_efa else None
 
@@ -167,9 +168,7 @@ def _keeps(bus: Bus, known: dict[str, bool]) -> bool:
     return bus.kind != "gpu" or known.get(bus.name, False)
 
 
-_LANE_GBPS = {3: 0.75, 4: 1.5, 5: 3.0, 6: 6.0}  # bandwidth that NCCL assumes for a lane
 _KINDS: dict[str, BusKind] = {"GPU": "gpu", "NIC": "nic"}
-_VENDORS = {1: "intel", 2: "amd"}  # NCCL_TOPO_CPU_VENDOR_*
 _ODD_PORT = 2.0  # GB/s: slower ports are virtual bridges, which report 2.5 GT/s x1
 
 
@@ -210,7 +209,7 @@ def _from_drawing(lines: list[str]) -> BusTree:
     for said in lines:
         head, found = _FIND["cpu"].match(said), _FIND["line"].match(said)
         if head is not None:
-            branches.node(Numa(int(head["id"]), _VENDORS.get(int(head["vendor"] or 0), "")))
+            branches.node(Numa(int(head["id"]), GENERATIONS["nccl_vendors"].get(int(head["vendor"] or 0), "")))
             continue
         if found is None or not branches.numas:
             continue
@@ -224,7 +223,7 @@ def _from_drawing(lines: list[str]) -> BusTree:
             at.adapter = Adapter(f"net {name}", at.adapter.network, at.adapter.rate_Bps + rate * 1e9)
         elif found["link"] == "PCI":
             rate_GBps[name] = rate
-            port = pcie.port_near(rate, _LANE_GBPS, 0.1)
+            port = pcie.port_near(rate, GENERATIONS["nccl_lanes_GBps"], 0.1)
             branches.grow(column, Bus(_KINDS.get(found["kind"], "bridge"), name, *port))
     tree = BusTree(branches.numas, links_GBps, switch_GBps, rates="planned")
     if any(rate < _ODD_PORT for rate in rate_GBps.values()):

@@ -11,12 +11,10 @@ from typing import Literal
 from simulator.records import dataclass, field
 from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.parts import NicPart
-from validate.machine.describe.driver import Card, driver_part
+from validate.machine.describe.driver import GENERATIONS, Card, driver_part
 from validate.machine.describe.placement import Adapter, AttachedAdapter, Attachments, DrawnSwitch, Matrix
 
-_MELLANOX = {"1013": 12.5e9, "1017": 12.5e9, "1019": 12.5e9, "101b": 25e9, "1021": 50e9}  # ConnectX-4, 5, 5 Ex, 6, 7
 _SPEED = re.compile(r"\s*(\d{1,3}(?:\.\d+)?)\s*GT/s", re.ASCII)
-_GIGATRANSFERS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 _BRACKETS = re.compile(r"\[([^\[\]]{1,60})\]")
 
 
@@ -28,12 +26,12 @@ def _by_number() -> dict[str, str]:
 
 
 Kind = Literal["gpu", "nic", "bridge", "nvswitch", ""]
-_CLASSES: dict[str, Kind] = {"0604": "bridge", "0680": "nvswitch", "03": "gpu", "1200": "gpu", "02": "nic"}
 
 
 def pci_kind(class_code: str) -> Kind:
     """Return the kind of device with a PCI class such as ``0x030200`` or ``0302``; empty for irrelevant kinds."""
-    return next((kind for start, kind in _CLASSES.items() if _plain(class_code).startswith(start)), "")
+    classes: Mapping[str, Kind] = GENERATIONS["pci_classes"]
+    return next((kind for start, kind in classes.items() if _plain(class_code).startswith(start)), "")
 
 
 def gpu_model(vendor: str, device: str) -> str:
@@ -55,19 +53,19 @@ def model_in(text: str) -> str:
 
 def adapter_of(name: str, class_code: str = "", vendor: str = "", device: str = "", rate_Bps: float = 0.0) -> Adapter:
     """Return an adapter identified by its PCI class and IDs; *rate_Bps* is 0 where the system gives no rate."""
-    code, vendor, device = map(_plain, (class_code, vendor, device))
-    known = _by_number().get(f"{vendor}:{device}", "")
+    code, number = _plain(class_code), f"{_plain(vendor)}:{_plain(device)}"
+    known = _by_number().get(number, "")
     part = load_part(known)
     if isinstance(part, NicPart):
         return Adapter(name, part.network, rate_Bps, known)
     network = "infiniband" if code.startswith("0207") else "ethernet" if code.startswith("0200") else ""
-    return Adapter(name, network, rate_Bps or (_MELLANOX.get(device, 0.0) if vendor == "15b3" else 0.0))
+    return Adapter(name, network, rate_Bps or GENERATIONS["adapters_Bps"].get(number, 0.0))
 
 
 def speed_of(text: str) -> int:
     """Return the PCIe generation of a link speed such as ``16.0 GT/s PCIe``; 0 where *text* gives none."""
     found = _SPEED.match(text)
-    return _GIGATRANSFERS.get(float(found[1]), 0) if found else 0
+    return int(GENERATIONS["gigatransfers"].get(float(found[1]), 0)) if found else 0
 
 
 def port_near(rate_GBps: float, lane_GBps: Mapping[int, float], near: float) -> tuple[int, int]:

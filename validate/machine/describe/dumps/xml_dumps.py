@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 from xml.parsers import expat
 
 from simulator.errors import Fault, InputError, one_line
-from validate.machine.describe.driver import Card, driver_part
+from validate.machine.describe.driver import GENERATIONS, Card, driver_part
 from validate.machine.describe.dumps import tree as pcie
 from validate.machine.describe.dumps.tree import Bus, BusTree, Numa, adapter_of, gpu_model, pci_kind, speed_of
 from validate.machine.describe.processor import VENDORS
@@ -77,8 +77,6 @@ def parse_xml(text: str, shown: str) -> Element:
 
 _MEGABIT_BPS = 1e6 / 8
 _MOST_PORTS = 64
-# Broadcom's switches of PCIe 4 and 5 show two levels, but are none (src/graph/topo.cc, ncclTopoFlattenBcmSwitches).
-_ONE_CHIP = frozenset(("0x1000:0xc010", "0x1000:0xc030"))
 _HEX = re.compile(r"[0-9a-fA-F]{1,4096}", re.ASCII)
 
 
@@ -139,7 +137,7 @@ def _bus(element: Element, shown: str) -> Iterable[Bus]:
     else:
         below = [bus for each in element for bus in _bus(each, shown)]
         chip = f"{vendor}:{device}".lower()
-        if chip in _ONE_CHIP:
+        if chip in GENERATIONS["one_chip"]:
             below = [bus for each in below for bus in (each.below if each.model == chip else [each])]
         if below or kind == "bridge":
             yield Bus("bridge", name, *port, model=chip, below=below)
@@ -173,7 +171,6 @@ def _whole(element: Element, key: str, shown: str, default: int = 0) -> int:
 
 
 _NUMBERS = re.compile(r"\[([0-9a-f]{4}):([0-9a-f]{4})\]", re.IGNORECASE | re.ASCII)
-_LANE_GBPS = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 
 
 def hwloc_tree(root: Element) -> pcie.BusTree:
@@ -241,7 +238,7 @@ def _children(element: Element) -> Iterator[Element]:
 def _buses(element: Element) -> Iterable[Bus]:
     name, port = element.said("pci_busid").lower(), (0, 0)
     with suppress(ValueError):  # the rate of the link in GB/s
-        port = pcie.port_near(float(element.said("pci_link_speed")), _LANE_GBPS, 0.03)
+        port = pcie.port_near(float(element.said("pci_link_speed")), GENERATIONS["lanes_GBps"], 0.03)
     if element.said("type") == "Bridge":
         below = [bus for each in _children(element) for bus in _buses(each)]
         if element.said("bridge_type").startswith("0"):  # a host bridge belongs to the CPU

@@ -168,7 +168,9 @@ Cells = dict[str, str | int]
 OPERATORS: Mapping[str, Any] = json.loads(Path(__file__).with_name("operators.json").read_text(encoding="utf-8"))
 """Elementwise ``functions`` that are measured, with the number of tensors that they read, and those of them
 ``with_gradient`` kernels of their own; ``products``; operators that autocast computes ``in_fp32``; the phases of
-``backward`` passes; and the sizes whose product an operator ``reads`` of each input, the last of all that follow.
+``backward`` passes; and the sizes whose product an operator ``reads`` of each input, the last of all that follow.  Of
+functions: those ``of_two`` tensors, ``choosing`` by a mask that stays in the cache, ``losses``; what torch has
+``renamed``, gives an ``in_place_option`` and no function of its own, or has ``not_in_torch``; ``no_unary`` functions.
 """
 
 

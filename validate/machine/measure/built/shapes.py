@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812  torch's own short name
 
-from validate.machine.measure.built.description import DescribedLayer
+from validate.machine.measure.built.description import OPERATORS, DescribedLayer
 from validate.machine.measure.case import Unavailable
 
 Shape = tuple[int, ...]
@@ -111,9 +111,7 @@ class WithParameters(nn.Module):  # type: ignore[misc]
 
 
 DROPOUT = 0.1  # fraction set to zero, which does not affect the time
-BINARY = frozenset(("add", "sub", "mul", "div", "maximum", "minimum", "pow", "atan2", "fmod", "remainder"))
-CHOOSING = ("where", "masked_fill")  # functions of a mask, which stays in the cache
-LOSSES = ("mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "soft_margin_loss")
+BINARY = frozenset(OPERATORS["of_two"])
 SCALAR: dict[str, Callable[[Any], Any]] = {
     "add_scalar": lambda x: x + 1.0,
     "sub_scalar": lambda x: x - 1.0,
@@ -121,29 +119,20 @@ SCALAR: dict[str, Callable[[Any], Any]] = {
     "div_scalar": lambda x: x / 8.0,
     "pow_scalar": lambda x: torch.pow(x, 3.0),
 }
-_RENAMED = {"log_sigmoid_forward": "logsigmoid"}
-_IN_PLACE = ("silu", "mish", "hardswish")  # these have an option, and no function of their own
-_LEFT = frozenset(("dropout", "dropout_add", "topk", "nll_loss", "lstm_cell", "fill", "random", "sort", "cast"))
 
 
 def unary(function: str, *, in_place: bool) -> Callable[[Any], Any] | None:
     """Return torch's *function* of one tensor; None where it has none of that name."""
     if function in SCALAR:
         return SCALAR[function]
-    name = _RENAMED.get(function, function)
-    if name in _LEFT or name in BINARY or not name.isidentifier() or name.startswith("_"):
+    name = OPERATORS["renamed"].get(function, function)
+    if name in OPERATORS["no_unary"] or name in BINARY or not name.isidentifier() or name.startswith("_"):
         return None
     if in_place:
         in_places = [getattr(place, f"{name}_", None) for place in (torch, F, torch.Tensor)]
-        with_option = partial(getattr(F, name), inplace=True) if name in _IN_PLACE else None
+        with_option = partial(getattr(F, name), inplace=True) if name in OPERATORS["in_place_option"] else None
         return next((found for found in (*in_places, with_option) if found is not None), None)
     return getattr(F, name, None) or getattr(torch, name, None)
-
-
-_NOT_IN_TORCH = {
-    "lstm_cell": "the fused cell of an LSTM without its products is no public function of torch",
-    "dropout_add": "a sum that drops some of it in one kernel is Megatron-LM's and not torch's",
-}
 
 
 def _constants(cols: int, *, mask: bool = False) -> Callable[[Any], Any]:
@@ -193,9 +182,9 @@ class LayerMaker:
             return TorchLayer(lambda: torch.zeros(elements), (elements,))
         if not shapes:
             raise self.lacks(f"{function} of no tensor")
-        if function in _NOT_IN_TORCH:
-            raise self.lacks(_NOT_IN_TORCH[function])
-        if len(shapes) > 1 and (function == "nll_loss" or function in LOSSES):
+        if function in OPERATORS["not_in_torch"]:
+            raise self.lacks(OPERATORS["not_in_torch"][function])
+        if len(shapes) > 1 and (function == "nll_loss" or function in OPERATORS["losses"]):
             return self._loss(function)
         if function == "dropout":
             return TorchLayer(lambda x: F.dropout(x, DROPOUT, training=True), shapes[0])
@@ -229,7 +218,7 @@ class LayerMaker:
                 return TorchLayer(lambda x, y: of_two(x.reshape(a), y.reshape(b)), (batch, rows, keys, *cols))
         if whole is None:
             raise self.lacks(f"none of what it reads has its {elements} elements")
-        if function in CHOOSING:
+        if function in OPERATORS["choosing"]:
             like = _constants(whole[-1], mask=True)
             if function == "where":
                 return TorchLayer(lambda x, *_: torch.where(like(x), x, -1.0), whole)
