@@ -107,6 +107,7 @@ def answer_exchanges(written: CommandOptions, session: Session) -> Answers:
         refuse_all(f"{mention('strategy', name)} does not fit{where}: {why}" for name, why in unfit.items())
     unfit = {name: spelt(why, "command") for name, why in unfit.items()}
     first, best = by_size[0], best_of(by_size[-1])
+    which = f" of {best.strategy}" if len(first) > 1 else ""
     faster = None
     if written.gpus is not None and one_machine:
         asked = next(question for question in questions if question.strategy == best.strategy)
@@ -131,10 +132,7 @@ def answer_exchanges(written: CommandOptions, session: Session) -> Answers:
         document=lambda: of_all() | (faster.document("sync_time_s") if faster else {}),
         lines=lines,
         remarks=partial(_remarks, first, payload, unfit),
-        trace=lambda: (
-            later("simulator.results.trace:chrome_trace")(best),
-            f" of {best.strategy}" if len(first) > 1 else "",
-        ),
+        trace=lambda: (later("simulator.results.trace:chrome_trace")(best), which),
         draw=later("reports.figure:draw", by_size),
     )
 

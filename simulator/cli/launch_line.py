@@ -210,10 +210,7 @@ def emission_document(found: Emission, framework: Emitter | None) -> dict[str, o
 
 
 def emitted_on(session: Session, question: StepQuestion, framework: Emitter) -> Emission:
-    """Return the launch line of *question*; raises InputError for machines with unlike numbers of its GPUs.
-
-    Where PyTorch takes cuDNN's attention by itself, a line that says nothing of attention has that.
-    """
+    """Return the launch line of *question*; raises InputError for machines with unlike numbers of its GPUs."""
     gpus = question.gpus or (0,)
     hosts = session.group(question.where, gpus).by_host().values()
     if len({len(each) for each in hosts}) > 1:

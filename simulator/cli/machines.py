@@ -127,10 +127,7 @@ class FasterGpus:
 
 
 def on_fastest(written: CommandOptions, session: Session, questions: Sequence[Question]) -> list[Question]:
-    """Return *questions*, on the fastest GPUs of each machine if ``--gpus best:`` asks for them; raises InputError.
-
-    Questions about the same machine share one set of GPUs, the fastest with NCCL or else with the first strategy.
-    """
+    """Return *questions*, on the fastest GPUs of each machine if ``--gpus best:`` asks for them; raises InputError."""
     if not wants_best(written.gpus):
         return list(questions)
     from simulator.api.subsets import fastest_gpus

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from simulator.api.session import Session
 from simulator.cli import read
 from simulator.cli.options import check_outputs, software_notes
-from simulator.cli.written import CommandOptions, check_read, shell_command
+from simulator.cli.written import DECLARED, CommandOptions, check_read, shell_command
 from simulator.console import Style, choose_style, later, printable
 from simulator.console.run import INTERRUPTED, guarded, say
 from simulator.errors import first_of, one_line
@@ -171,14 +171,6 @@ def captured(arguments: Sequence[str], *, brief: bool = False) -> CommandOutput:
     return CommandOutput(status, found[0] if found else None, lines)
 
 
-_ANSWERS = {
-    "single": later("simulator.cli.single_command:answer_singles"),
-    "program": later("simulator.cli.single_command:answer_programs"),
-    "step": later("simulator.cli.step_command:answer_steps"),
-    "exchange": later("simulator.cli.exchange_command:answer_exchanges"),
-}
-
-
 class Brief(Session):
     """Answers steps without advice, which takes longer than they do themselves."""
 
@@ -207,5 +199,5 @@ def ask(written: CommandOptions) -> Asked:
 
 def answers(written: CommandOptions, session: Session) -> Answers:
     """Return the answers to *written*; raises TopocastError. *session* may already know some machines or networks."""
-    found: Answers = _ANSWERS[written.kind](written, session)
+    found: Answers = later(f"simulator.cli.{DECLARED['answers'][written.kind]}")(written, session)
     return found

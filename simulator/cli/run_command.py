@@ -75,10 +75,9 @@ def run_lines(run: Run, style: Style) -> list[str]:
     of = counted(int(question.samples or 0), each)
     if question.tokens:
         of = f"{count_words(question.tokens).replace(' ', '')} token{'s' * (question.tokens != 1)}"
-    how = ", ".join(
-        [f"{counted(result.samples, each)} a step", *how_words(result, precision_words(step)), result.called]
-    )
-    title = f"{result.machine}, {device_words(result)}: {of} of {step.workload} ({parameter_words(step)}), {how}"
+    how = [f"{counted(result.samples, each)} a step", *how_words(result, precision_words(step)), result.called]
+    what = f"{of} of {step.workload} ({parameter_words(step)})"
+    title = f"{result.machine}, {device_words(result)}: {what}, {', '.join(how)}"
     work = f"{counted(run.steps, 'step')}, {rate_words(run.gpu_hours)} GPU-hours"
     facts = [Fact("run", work, _days(run.wall_s), ("bold",))]
     if (price := run.price) is not None:

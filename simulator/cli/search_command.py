@@ -84,17 +84,9 @@ def answer_best(written: CommandOptions, wanted: Mapping[str, Any]) -> Answers:
     if framework is not None:
         check_emitted(session, question, framework)
     machine = session.machine(question.where)
-    group = session.group(question.where, question.gpus)
-    space = Space(
-        question,
-        global_batch,
-        len(question.gpus),
-        max(map(len, group.by_host().values())),
-        fixed,
-        each,
-        recomputed,
-        tuple(sorted(session.calibrations.items())),
-    )
+    node_size = max(map(len, session.group(question.where, question.gpus).by_host().values()))
+    known = tuple(sorted(session.calibrations.items()))
+    space = Space(question, global_batch, len(question.gpus), node_size, fixed, each, recomputed, known)
     with ExitStack() as stack:
         kept = kept_in(wanted["resume"], _fingerprint(space, session.network(question)), "search", stack)
         runner = runner_of(processes, wanted["dask"], stack)
@@ -210,9 +202,8 @@ def ask_scale(**given: Any) -> Asked:
     name = "nodes" if nodes else "gpus"
     counts = parse_counts(f"--{name}", own[name])
     check_read(written)
-    return Asked(
-        written, partial(answer_scale, name=name, counts=counts), command=shell_command(written, ["scale"], **own)
-    )
+    again = shell_command(written, ["scale"], **own)
+    return Asked(written, partial(answer_scale, name=name, counts=counts), command=again)
 
 
 def answer_scale(written: CommandOptions, name: str, counts: Sequence[int]) -> Answers:

@@ -67,9 +67,8 @@ def answer_sweep(written: CommandOptions, own: Mapping[str, Any]) -> Answers:
     asked = points(written, varied)
     with ExitStack() as stack:
         file = None if path is None else stack.enter_context(OutputFile("--csv", path))
-        kept = kept_in(
-            own["resume"], fingerprint("own errors", *(shell_command(point) for point in asked)), "sweep", stack
-        )
+        of = fingerprint("own errors", *map(shell_command, asked))
+        kept = kept_in(own["resume"], of, "sweep", stack)
         runner = runner_of(min(count, len(asked)), own["dask"], stack)
         progress = stack.enter_context(Progress(len(asked), "simulating", quiet=written.quiet))
         rows = list(_rows(asked, varied, runner, kept, progress))

@@ -77,10 +77,7 @@ class Style:
 
 
 def fold(text: str, width: int, hang: int = 0) -> list[str]:
-    """Return *text* as lines of at most *width*, all but the first indented by *hang*.
-
-    Numbers keep their units; only a word longer than a line is broken.
-    """
+    """Return *text* as lines of at most *width*, all but the first indented by *hang*."""
     lines = textwrap.wrap(_BEFORE_UNIT.sub(_KEPT, text), width, subsequent_indent=" " * hang, break_on_hyphens=False)
     return [line.replace(_KEPT, " ") for line in lines]
 
@@ -94,11 +91,7 @@ PLAIN = Style()
 
 
 def choose_style(stream: TextIO | None, environment: Mapping[str, str] | None = None) -> Style:
-    """Return the style for *stream*.
-
-    Colour needs a terminal, a TERM that is not ``dumb``, and no NO_COLOR.  The width is COLUMNS if set, otherwise the
-    terminal's; a pipe or a file has none.
-    """
+    """Return the style for *stream*, by its kind and the *environment*."""
     env = os.environ if environment is None else environment
     terminal = stream is not None and not stream.closed and stream.isatty()
     colour = terminal and not env.get("NO_COLOR") and env.get("TERM") != "dumb"

@@ -29,10 +29,7 @@ _MARKUP = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", 
 
 
 def html_text(text: str) -> str:
-    r"""Return *text* for HTML or SVG; characters that would be obeyed or hidden are written as ``\x1b``.
-
-    The module ``html`` escapes too, but its table of characters takes 4 ms to load.
-    """
+    r"""Return *text* for HTML or SVG; characters that would be obeyed or hidden are written as ``\x1b``."""
     return escaped(text).translate(_MARKUP)
 
 
@@ -45,9 +42,6 @@ def html_of(facts: Iterable[Fact]) -> str:
         if text
     )
     return f"<table>{''.join(lines)}</table>"
-
-
-# -- the document of --json --------------------------------------------------------------
 
 
 SCHEMA_VERSION = 1

@@ -194,10 +194,7 @@ def changes_of(question: Any) -> Iterator[str]:
 
 
 def is_changed(question: Any) -> bool:
-    """Return whether *question* changes its machine, or joins machines by a fabric of its own choice.
-
-    No measured row is then one of this machine, whatever its name.
-    """
+    """Return whether *question* changes its machine, or joins machines by a fabric of its own choice."""
     return question.where.fabric is not None or any(changes_of(question))
 
 

@@ -84,9 +84,6 @@ def issues_run(timeline: Timeline, place: Place, prefix: str) -> list[LaunchRun]
     return found
 
 
-# -- of a pipeline stage ---------------------------------------------------------------
-
-
 def issues_of_passes(passes: Sequence[tuple[ChunkRun, float]]) -> list[LaunchRun]:
     """Return the issues that a stage's device ran, each once with its count."""
     counts = sums_by_key(((id(run.issues), run.part), run.share) for run, _ in passes)
@@ -175,9 +172,6 @@ def layers_of(ran: Sequence[LaunchRun]) -> tuple[LayerTime, ...]:
     found = [(name, time_s, *longest[name]) for name, time_s in times.items() if name in longest]
     layers = [LayerTime(name, time_s, cost.bound, cost.detail, part) for name, time_s, cost, part in found]
     return tuple(sorted(layers, key=lambda layer: -round(layer.time_s, 12)))
-
-
-# -- streams ---------------------------------------------------------------------------
 
 
 _ROUNDING = 1e-9  # relative

@@ -107,9 +107,6 @@ def energy_words(joules: float) -> str:
     return f"{three_digits(kwh)} kWh" if kwh >= 0.01 else f"{joules:.3g} J"
 
 
-# -- FLOPs -----------------------------------------------------------------------------
-
-
 def _flop(result: TrainingRun) -> tuple[float, float]:
     """Return the FLOPs of all devices in a step, and those of what runs again."""
     step, question = result.step, result.question

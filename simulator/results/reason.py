@@ -216,9 +216,6 @@ def _because(best: Result, other: Result, name: str, called: str) -> str:
     return f"{name} takes {took}; {called} {instead}"
 
 
-# -- steps ---------------------------------------------------------------------------
-
-
 def steps_verdict(results: Sequence[TrainingResult]) -> list[str]:
     """Return the fastest way to run a step and why, in a few sentences; machines are compared by throughput."""
     from simulator.results.headline import lacks, unfit_words

@@ -1,7 +1,4 @@
-"""The result of one simulated collective, computed from its timeline; and the order of results.
-
-What counts its software comes first, ideal schedules last.
-"""
+"""The result of one simulated collective, computed from its timeline; and the order of results."""
 
 from __future__ import annotations
 
@@ -296,10 +293,7 @@ def best_of(results: Sequence[Answer]) -> Answer:
 
 
 def grouped(results: Sequence[Answer]) -> tuple[list[Answer], dict[int, str]]:
-    """Return *results* in the order of a table, and a line to put before the first row of each group but the first.
-
-    First stands what counts its software, then what users can select but is timed on the bare links, then bounds.
-    """
+    """Return *results* in the order of a table, with a line before the first row of each group but the first."""
     groups: dict[str, list[Answer]] = {"": [], BARE: [], BOUNDS: []}
     for result in results:
         groups["" if result.counts_software else BOUNDS if result.is_bound else BARE].append(result)

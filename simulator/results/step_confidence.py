@@ -77,11 +77,8 @@ def step_trust(result: TrainingRun) -> Trust | None:
 def step_composition(result: TrainingRun) -> Composition:
     """Return the composition of a step: the whole, its kernels, exposed communication, and waits for the host."""
     step, question, time_s = result.step, result.question, result.step_time_s
-    machine, strategy, is_other = (
-        result.timeline.machine,
-        question.exchanges_by(result.device_count),
-        is_changed(question),
-    )
+    machine, is_other = result.timeline.machine, is_changed(question)
+    strategy = question.exchanges_by(result.device_count)
     gpus = machine.gpus if question.gpus is None else [machine.gpus[gpu] for gpu in question.gpus]
     parts = []
     if time_s > 0.0:
@@ -148,9 +145,6 @@ def _unmeasured(result: TrainingRun) -> str:
         "of several programs that share their device": question.programs > 1,
     }
     return next((f"no measured step {words}" for words, found in aspects.items() if found), "")
-
-
-# -- memory ----------------------------------------------------------------------------
 
 
 UNSURE = "may run out of memory: the upper end of its band exceeds the memory"

@@ -189,9 +189,6 @@ def tied_s_of(timeline: Timeline) -> float:
     return max(0.0, tied_s - others_s)
 
 
-# -- the document ----------------------------------------------------------------------
-
-
 def steps_document(results: Sequence[TrainingRun], unfit: Mapping[str, str]) -> dict[str, Any]:
     """Return *results* (fastest first) as plain data: the best from the view of one device, and a list of all."""
     best = best_of(results)
