@@ -1,6 +1,8 @@
 """A folder written by ``validate run``: its record, tables and load, and its drift against another run."""
 
 import json
+import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -167,28 +169,10 @@ def row_name(table: Table, record: CsvRecord) -> str:
 
 def own_words(cells: Mapping[str, str]) -> str:
     """Return a short name of a step measured with ``--workload``: its options, without defaults."""
-
-    def of(name: str) -> str:
-        return cells.get(name, "")
-
-    sharded = f"fsdp={of('shards')}" if of("shards") else "fsdp"
-    overlap = "no overlap" if of("overlap") == "none" else f"buckets of {of('overlap')}"
-    said = {
-        of("model"): True,
-        "its own code": of("modules") == "own",
-        f"{of('n_gpus')} GPUs": of("n_gpus") not in ("", "0", "1"),
-        sharded: of("fsdp"),
-        overlap: of("overlap"),
-        f"batch {of('batch_per_gpu')}": True,
-        f"{of('grad_accum')} micro-batches": of("grad_accum"),
-        of("policy"): True,
-        of("optimizer") if of("phase") == "train" else of("phase"): True,
-        of("issue"): of("issue") != "eager",
-        f"recompute {of('recompute')}": of("recompute"),
-        "channels last": of("channels_last") == "1",
-        "fused update": of("fused_optimizer") == "1",
-    }
-    return one_line(", ".join(words for words, holds in said.items() if words and holds), 160)
+    said = COLUMNS["own"].items()
+    fitting = (words for words, when in said if all(re.fullmatch(p, cells.get(name, "")) for name, p in when.items()))
+    known = defaultdict(str, cells)
+    return one_line(", ".join(filter(None, (words.format_map(known) for words in fitting))), 160)
 
 
 BOUND = 0.03
