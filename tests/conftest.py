@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -60,7 +61,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
     Each worker would import them, and make their tests, only to leave them out.
     """
-    wanted, quick = config.getoption("--oracles"), config.getoption("markexpr") == "not slow"
+    wanted, quick = config.getoption("--oracles"), _is_quick(config)
     if not (wanted or quick) or not collection_path.is_file() or not collection_path.name.startswith("test_"):
         return None
     if quick and collection_path.parent.name in _SLOW_FOLDERS:
@@ -69,6 +70,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if quick and _ALL_SLOW.search(text):
         return True
     return True if wanted and bool(_NEEDS_AN_ORACLE.search(text)) != (wanted == "only") else None
+
+
+def pytest_pycollect_makeitem(collector: pytest.Collector, obj: object) -> list[pytest.Item] | None:
+    """Make no tests of a function marked slow where no slow test is wanted."""
+    marks = getattr(obj, "pytestmark", ()) if isinstance(obj, FunctionType) and _is_quick(collector.config) else ()
+    return [] if any(mark.name == "slow" for mark in marks) else None
+
+
+def _is_quick(config: pytest.Config) -> bool:
+    return bool(config.getoption("markexpr") == "not slow")
 
 
 @pytest.fixture(scope="session")
@@ -97,6 +108,17 @@ def answered_once() -> Iterator[None]:
     from tests.answered_once import answers_shared  # the tests of the lowest versions do without
 
     with answers_shared():
+        yield
+
+
+@pytest.fixture(scope="module")
+def without_bands() -> Iterator[None]:
+    """Let no answer have a band: the tests of a file look at errors alone, and bands take a quarter of the time."""
+    from simulator.api.session import Session
+    from tests.remembered import Remembering
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Session, "composed", Remembering.composed)
         yield
 
 

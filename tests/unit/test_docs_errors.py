@@ -18,7 +18,7 @@ from validate.score.scoring import Scoring, ScoringOptions
 from validate.tables.statistics import Errors
 from validate.tables.table import read_table
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_bands")]
 
 ROOT = Path(__file__).resolve().parents[2]
 ACCURACY = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")

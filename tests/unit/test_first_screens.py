@@ -19,6 +19,8 @@ from simulator.results.run import Run
 from simulator.results.step_view import has_baseline, step_view, time_shares
 from simulator.results.training_run import Cycle
 
+pytestmark = pytest.mark.usefixtures("answered_once")
+
 SESSION = Session()
 
 

@@ -18,7 +18,7 @@ from validate.score.scoring import Scoring, ScoringOptions
 from validate.tables.cells import read_records
 from validate.tables.table import tabulate
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_bands")]
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "validate" / "measurements" / "published-nvidia"
