@@ -231,7 +231,7 @@ def _limit_words(result: Result, use: LinkUse) -> str:
     by = f" by {algorithm.replace('_', ' ').replace('nvls', 'NVLS')}" * bool(algorithm)
     near = float(reached or 0.0)
     most = f", about the most that NCCL reaches{by}" * (near > 0 and use.utilisation > _NEAR * near)
-    adds = " (the switch adds: busbw counts more than a link carries)" * algorithm.startswith("nvls")
+    adds = " (its switch does the sums, so busbw exceeds what a link carries)" * algorithm.startswith("nvls")
     carries = f"{result.limiting_kind} at {percent(use.utilisation)} of its rate{most}{adds}"
     busy = {result.kind_of(each): each.utilisation for each in sorted(result.links, key=lambda each: each.utilisation)}
     close = [kind for kind in busy if kind != result.limiting_kind and busy[kind] > _NEAR * use.utilisation]

@@ -311,10 +311,10 @@ def _curve_verdict(curve: Curve) -> str:
     knee, results = curve.knee, curve.results
     sample, last = results[0].step.sample, results[-1]
     errors = [error_of(result.confidence.estimate) for result in results]
+    fits = "; all fit" * all(result.fits for result in results)
     kept_of = [ratio_of(each, 1.0, (errors[0], error)) for each, error in zip(curve.efficiency, errors, strict=True)]
     if knee is None:
         rate = f"{rate_words(last.throughput)} {sample}/s"
-        fits = "; all fit" * all(result.fits for result in results)
         kept = f"at efficiency {kept_of[-1].share_words}, {rate}; bound by {limit_words(last)}{fits}"
         return f"scales to {last.device_count:,} GPUs, the most simulated, {kept}"
     at = next(i for i, result in enumerate(results) if result.device_count == knee.after)
@@ -325,9 +325,9 @@ def _curve_verdict(curve: Curve) -> str:
     cause = f"communication{over} takes {100 * now.exposed_s / (now.step_time_s or 1.0):.0f} % of the step"
     why = cause if over and now.bound == "exchange" else knee.cause
     if now.throughput < then.throughput:
-        return f"poorly: {_size(now)} are slower than {_size(then)}, {rates}, {efficiency}: {why}"
+        return f"poorly: {_size(now)} are slower than {_size(then)}, {rates}, {efficiency}: {why}{fits}"
     before = f" from {_size(then)} to {_size(now)}"
-    return f"scales less well{before}: {rates}, {efficiency} after {percent(curve.efficiency[at - 1])}: {why}"
+    return f"scales less well{before}: {rates}, {efficiency} after {percent(curve.efficiency[at - 1])}: {why}{fits}"
 
 
 def _size(result: TrainingResult) -> str:

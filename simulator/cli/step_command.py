@@ -173,7 +173,10 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
     how = how_words(first, formats)
     if any(how_words(result, formats) != how for result in ordered):  # each machine by a kernel of its own
         how = ["fused attention" if words.endswith("attention") else words for words in how]
-    how = [f"{_batch_words(ordered)}{each}", *how, f"ranked by {step.sample}/s"]
+    alike = {(result.way, result.device_count) for result in ordered} if named else ()
+    many = counted(first.device_count, "device" if step.on_host else "GPU")
+    shared = [f"{way_among(first, ordered)} on {many} each"] if len(alike) == 1 else []
+    how = [f"{_batch_words(ordered)}{each}", *how, *shared, f"ranked by {step.sample}/s"]
     where = "" if named else f"{first.machine}, {device_words(first)}: "
     title = f"{where}{MODE_WORDS[step.options.mode]} of {step.workload} ({parameter_words(step)}), {', '.join(how)}"
     of = f"{way_among(first, ordered)} on {first.machine}" if named else way_among(first, ordered)

@@ -81,7 +81,8 @@ def _next(result: TrainingResult) -> str:
         return f"{result.remedies[0].change}, with which it fits"
     if run is not None and run.is_slower and run.cure is not None:
         rate = f"{rate_words(result.samples / run.cure.step_time_s)} {result.step.sample}/s"
-        return f"{mention('input', run.cure.change)}, the cheapest fix: {rate}"
+        later_on = " from the second epoch on" * ("cache" in run.cure.change)
+        return f"{mention('input', run.cure.change)}, the cheapest fix: {rate}{later_on}"
     nodes = result.question.where.nodes or 1
     if nodes > 1 and any(name.startswith("node") and "." not in name for name, _ in result.question.stragglers):
         return f"{mention('nodes', nodes - 1)} without {mention('straggler')}: the cost of leaving the node out"

@@ -88,8 +88,8 @@ def _ranked(ranked: Sequence[Answer], among: Sequence[Answer], noun: str) -> str
 def _than(best: Answer, other: Answer, among: Sequence[Answer]) -> str:
     ratio, called = _ratio(best, other), name_among(other, among)
     unsure = [name_among(r, among) for r in (best, other) if not r.is_bound and r.confidence.estimate is None]
-    whose = "neither" if len(unsure) == 2 else "not" if unsure == [called] else f"{''.join(unsure)} not"
-    notes = [f"{whose} measured"] if unsure else [ratio.band] * bool(ratio.band)
+    whose = "s" * (len(unsure) == 2) if len(unsure) != 1 or unsure == [called] else f" of {unsure[0]}"
+    notes = [f"band{whose} not measured"] if unsure else [ratio.band] * bool(ratio.band)
     if not isinstance(best, Result) and not isinstance(other, Result) and best.step.part != other.step.part:
         paper = _peak(best) / (_peak(other) or 1.0)
         notes.append(f"{paper:.3g} times by peak FLOP/s" if abs(paper - 1.0) > TIE else "same peak FLOP/s")
@@ -110,8 +110,8 @@ def _lost_by(best: TrainingResult, other: TrainingResult) -> str:
     waits, name, unlike = waits_of(other), main_wait(other), best.step.part != other.step.part
     if not name:
         mine, theirs = (rates_of(each).mfu for each in (best, other))
-        used = f"{best.machine} reaches only {percent(mine)} of its peak ({other.machine}: {percent(theirs)})"
-        less = f"; the gain is below that in peak FLOP/s, as {used}" * (unlike and mine < theirs)
+        used = f"because it reaches {percent(mine)} of them, {other.machine} {percent(theirs)}"
+        less = f"; {best.machine} gains less than its peak FLOP/s promise, {used}" * (unlike and mine < theirs)
         return f"is bound by {limit_words(other)}{less}"
     waited = f"{format_duration(waits[name] * other.step_time_s, 3)} ({100 * waits[name]:.0f} %) of its step for"
     if name != "exposed":
@@ -193,10 +193,13 @@ def _remedied(best: TrainingResult, other: TrainingResult, among: Sequence[Train
     ratio = Ratio(change.step_time_s / other.samples / _s_a_sample(best), _ratio(best, other).error)
     if abs(ratio.value - 1.0) < _EQUAL:  # it is the best
         return ""
-    alike = ", equal within the model's error" * (not ratio.is_clear and not ratio.inverse.is_clear)
+    error = f" of {100 * ratio.unsure:.0f} %"
+    alike = f", equal within the model's error{error}" * (not ratio.is_clear and not ratio.inverse.is_clear)
     takes = f"{format_duration(change.step_time_s)}, {ratio.value:.3g} times as long{alike}"
-    only = f"{name_among(best, among)} is {'faster' if ratio.is_clear else 'needed only without it'}"
-    return f"with {change.change}, {name_among(other, among)} fits and takes {takes}: {only}"
+    only = f"{name_among(best, among)} is {'faster' if ratio.is_clear else 'needed only to train without it'}"
+    sizes = (change.total_bytes, other.tightest.need.available_bytes) if change.total_bytes is not None else ()
+    needs = f" ({' of '.join(format_size(size, 3) for size in sizes)})" * bool(sizes)
+    return f"with {change.change}, {name_among(other, among)} fits{needs} and takes {takes}: {only}"
 
 
 def _because(best: Result, other: Result, name: str, called: str) -> str:

@@ -203,7 +203,11 @@ def test_a_machine_that_another_needs_only_for_its_memory_is_said_to_be_so(said)
     lines = said("--topology dgx-h100,dgx-h200 --workload llama3-8b --batch 1 --parallel fsdp")
     text = " ".join(line.strip() for line in lines)
     assert re.search(r"dgx-h100 likely does not fit: needs [\d.]+ GB .*, \d\.\d % more than a GPU has", text)
-    assert re.search(r"with --optimizer adam-8bit, dgx-h100 fits .*: dgx-h200 is needed only without it ", text)
+    assert re.search(
+        r"with --optimizer adam-8bit, dgx-h100 fits .*: dgx-h200 is needed only to train without it ", text
+    )
+    assert re.search(r"fits \([\d.]+ GB of 85.5 GB\) and takes .*, equal within the model's error of \d+ %", text)
+    assert "on 8 GPUs each" in text
 
 
 def test_one_process_waits_for_its_slowest_gpu_as_one_for_each_gpu_does() -> None:
