@@ -118,7 +118,9 @@ class Rounds:
         if run.first_round_s < 0 and batch is not None:
             run.first_round_s = now - run.start_s
             ends_s = [f.end_s + f.part.latency_s - run.start_s for f in batch.flows]
-            run.first_ends_s = tuple([ends_s[i] for i in run.stands_for])
+            run.first_ends_s = tuple(
+                ends_s if len(ends_s) == len(run.stands_for) else map(ends_s.__getitem__, run.stands_for)
+            )
         if run.rounds_left == 0 and run.start_s < now:  # nothing to decide
             self._end(run)
             return

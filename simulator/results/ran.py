@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from math import inf
 
 from simulator.bands import Chain, kernel_chain
 from simulator.bands.composition import ClassShare as BandPart
@@ -231,7 +232,7 @@ def stream_uses(timeline: Timeline) -> dict[str, StreamUse]:
     return found
 
 
-_DIGITS = 12  # decimal places of seconds: ends that agree so far are simultaneous
+_DIGITS, _SAME_S = 12, 1e-11  # decimal places of seconds: ends that agree so far are simultaneous
 
 
 def critical_path(timeline: Timeline) -> list[int]:
@@ -241,18 +242,17 @@ def critical_path(timeline: Timeline) -> list[int]:
     givers = lists_by_key((queue, task.id) for task in plan.tasks for queue in task.gives)
     by_end = {queue: sorted((spans[n].end_s, i, n) for i, n in enumerate(ids)) for queue, ids in givers.items()}
     path: dict[int, None] = {}
-
-    def ended_s(number: int) -> float:
-        return round(spans[number].end_s, _DIGITS)
-
-    late_s = max([span.end_s for span in spans], default=0.0) - 2.0 * 0.1**_DIGITS
-    number = max([n for n, span in enumerate(spans) if span.end_s >= late_s], key=ended_s, default=None)
+    last_s = max([span.end_s for span in spans], default=0.0)
+    late = (n for n, span in enumerate(spans) if last_s - span.end_s < _SAME_S)
+    number = next((n for n in late if round(spans[n].end_s, _DIGITS) == round(last_s, _DIGITS)), None)
     while number is not None:
         path[number] = None
         task, start_s = plan.tasks[number], spans[number].start_s
         slots = [n for queue in task.takes for n in _last_given(by_end.get(queue, []), start_s, path)]
-        awaited = [n for n in (*needs[number][len(task.after) :], *task.after, *slots) if n not in path]
-        number = max(awaited, key=ended_s, default=None) if len(awaited) != 1 else awaited[0]
+        number, last_s = None, -inf
+        for each in (*needs[task.id][len(task.after) :], *task.after, *slots):
+            if each not in path and (end_s := round(spans[each].end_s, _DIGITS)) > last_s:
+                number, last_s = each, end_s
     return list(path)[::-1]
 
 
