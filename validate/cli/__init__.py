@@ -1,7 +1,7 @@
 """The command line ``validate``: ``options.yaml`` declares each command, whose file is imported when it runs."""
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,7 @@ from simulator.console import later
 from simulator.console.run import run_app, run_process
 from simulator.errors import InputError
 from simulator.package_data import own_data
+from simulator.questions.checks import refuse_all
 from validate.cli.command import Given
 
 __all__ = ["app", "main"]
@@ -54,13 +55,17 @@ class CommandGroup(click.Group):
 
 def _answered(by: str, refuses: Iterable[Mapping[str, Any]]) -> Callable[..., Any]:
     def answer(**given: Any) -> Any:
-        said = {name for name, value in given.items() if value not in (None, False, ())}
-        for rule in refuses:
-            if said.issuperset(rule.get("given", ())) and said.isdisjoint(rule.get("without", ())):
-                raise InputError(rule["why"])
+        refuse_all(_faults({name for name, value in given.items() if value not in (None, False, ())}, refuses))
         return later(f"validate.cli.{by}")(Given(others=tuple(click.get_current_context().args), **given))
 
     return answer
+
+
+def _faults(said: set[str], refuses: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    for rule in refuses:
+        if said.issuperset(rule.get("given", ())) and said.isdisjoint(rule.get("without", ())):
+            yield from () if "each" in rule else (rule["why"],)
+            yield from (f"--{name.replace('_', '-')}: {rule['why']}" for name in rule.get("each", ()) if name in said)
 
 
 def _validate(version: bool) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 
-from simulator.cli.options import refuse
 from simulator.console import Progress
 from simulator.errors import InputError, one_line
 from simulator.units import format_duration
@@ -18,10 +17,6 @@ from validate.machine.measure.host import removed_on_signals
 def cluster_command(given: Given) -> None:
     """Measure and predict a real network of hosts on this machine."""
     calibrate, topology, clean, quiet = given.calibrate, given.topology, given.clean, given.quiet
-    if clean or given.dry_run:
-        others = {"--dry-run": clean and given.dry_run, "--json": given.json, "--out": given.out is not None}
-        others |= {"--calibrate": calibrate, "--topology": clean and topology is not None}
-        refuse(others, f"is not read with {'--clean' if clean else '--dry-run'}, which measures nothing")
     if clean:
         network.check_system()
         print_result("".join(f"removed {name}\n" for name in network.remove_leftovers()) or "nothing was left behind\n")

@@ -9,7 +9,7 @@ from statistics import fmean, median
 
 from simulator.api import Session
 from simulator.api.calibrations import kernel_shapes
-from simulator.cli.options import parse_count, refuse
+from simulator.cli.options import parse_count
 from simulator.cli.table import table_of
 from simulator.console import choose_style
 from simulator.errors import InputError
@@ -38,16 +38,12 @@ def design_command(given: Given) -> None:
     usual = "60,200,600" if given.files else "600"
     counts = [parse_count("count", text, _AMOUNT) for text in (given.count or usual).split(",")]
     if given.files:
-        asks = {"--workload": workload is not None, "--batch": given.batch is not None, "--out": given.out is not None}
-        refuse(asks, "is not read with tables, whose own rows are chosen from")
         print_result("\n".join(_compared(given.files, part, counts, given.grades(usual="A"))) + "\n")
         return
-    refuse({"--trust": given.trust is not None}, "is of the rows of tables; give a table")
-    batch = given.batch
-    refuse({"--batch": batch is not None and workload is None}, "is of --workload; the zoo's families have their own")
     networks = NETWORKS
     if workload is not None:
-        networks = tuple((name.strip(), parse_count("batch", batch or "1", _AMOUNT)) for name in workload.split(","))
+        batch = parse_count("batch", given.batch or "1", _AMOUNT)
+        networks = tuple((name.strip(), batch) for name in workload.split(","))
     with given.opened("out") as output:
         found = chosen(candidates_of(Session(), part, networks), max(counts))
         lines = ",\n".join(json.dumps(dict(each.key), separators=(", ", ": ")) for each in found)  # type: ignore[call-overload]

@@ -115,11 +115,6 @@ _SETS_ASIDE = ("unclear", "network")  # columns by which authors may say that a 
 def complete_table(given: Given) -> None:
     """Write a table with what its authors say elsewhere in columns of its own, and the sources in a column beside."""
     file, conventions, out = given.file, given.conventions, given.out
-    needed = {"a table": file, "--conventions": conventions, "--out": out}
-    if None in needed.values():
-        missing = ", ".join(name for name, text in needed.items() if text is None)
-        example = f"validate table complete t.csv --conventions {tabular.PUBLISHED} --out u.csv"
-        raise InputError(f"needed: {missing}; for example {example}")
     if tabular.same_file(file, out):
         raise InputError(f"--out {one_line(out)}: is the table; name another file")
     table, _ = read_measurements(file, KINDS, MAX_ROWS)
