@@ -55,7 +55,7 @@ class CommandGroup(click.Group):
 
 def _answered(by: str, refuses: Iterable[Mapping[str, Any]]) -> Callable[..., Any]:
     def answer(**given: Any) -> Any:
-        refuse_all(_faults({name for name, value in given.items() if value not in (None, False, ())}, refuses))
+        refuse_all(_faults({name for name, value in given.items() if value}, refuses))
         return later(f"validate.cli.{by}")(Given(others=tuple(click.get_current_context().args), **given))
 
     return answer

@@ -23,8 +23,6 @@ def import_command(given: Given) -> None:
     collection, out = given.collection, given.out
     if collection not in FORMATS:
         raise InputError(f"no such collection: '{one_line(collection, 60)}'; {nearest(collection, FORMATS)}")
-    if not out:
-        raise InputError("--out: a folder for the tables is needed")
     if collection in _SINGLE:
         given.remark(_of_file(collection, given.source, out, given.device, given.sample or given.sample_attention))
         return

@@ -284,9 +284,9 @@ def moving_guesses(text: str, *, peers_unsaid: bool) -> list[str]:
 
 def _changed(text: str, guess: Guess) -> str:
     lines = text.splitlines(keepends=True)
-    marked = [any(mark in line for mark in guess.marks) and "{" in line for line in lines]
-    if not any(guess.marks[0] in line and is_marked for line, is_marked in zip(lines, marked, strict=True)):
+    if not any(guess.marks[0] in line and "{" in line for line in lines):
         return text
+    marked = (any(mark in line for mark in guess.marks) and "{" in line for line in lines)
     return "".join(guess.otherwise(line) if is_marked else line for line, is_marked in zip(lines, marked, strict=True))
 
 

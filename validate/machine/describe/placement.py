@@ -124,9 +124,6 @@ def pcie_pairs(matrix: Matrix) -> dict[tuple[int, int], str]:
     return {(a, b): matrix.between.get((f"GPU{a}", f"GPU{b}"), "SYS") for a, b in pairs}
 
 
-_APART = frozenset(("SYS", "SOC"))
-
-
 @dataclass(frozen=True, slots=True)
 class Adapter:
     """An adapter in a dump.  ``part`` is set where the user or the PCI ID names it; unknown fields are empty or 0."""
@@ -248,7 +245,7 @@ def _sockets(matrix: Matrix, sockets: int, socket_of: Mapping[int, int]) -> tupl
             return tuple(known), False
         return _shared_out([sorted(set(beside)).index(processor) for processor in beside], sockets), False
     groups = _joined([f"GPU{i}" for i in range(n)], matrix, frozenset(("PIX", "PXB", "PHB", "NODE")))
-    if any(word in _APART for word in matrix.between.values()) and 1 < len(groups) < n:
+    if any(word in ("SYS", "SOC") for word in matrix.between.values()) and 1 < len(groups) < n:
         rank = [next(k for k, group in enumerate(groups) if f"GPU{i}" in group) for i in range(n)]
         return _shared_out(rank, sockets), False
     return _shared_out(list(range(n)), sockets), True

@@ -60,7 +60,6 @@ class Settings:
 @dataclass(slots=True)
 class _Queue:
     name: str
-    share: float
     cases: Iterator[Case]
     under_way: Case | None = None
     used_s: float = 0.0
@@ -126,7 +125,7 @@ def _run(settings: Settings, bench: Bench, facts: Mapping[str, Any], say: Say, s
     queues = []
     for name in settings.groups or usual_groups(settings.out):
         try:
-            queues.append(_Queue(name, GROUPS[name]["share"], cases_of(name, bench)))
+            queues.append(_Queue(name, cases_of(name, bench)))
         except Unavailable as reason:
             this.leave(name, "", str(reason))
             if len(settings.groups) > 1:  # of one alone it is the error
@@ -180,7 +179,7 @@ def _measure(this: _Run, queues: list[_Queue]) -> None:
     """Measure until cases or time end, the group furthest behind its share first; raises Fatal (device, disk)."""
     waiting = list(queues)
     while waiting and this.remaining_s > 0:
-        queue = min(waiting, key=lambda q: q.used_s / q.share)
+        queue = min(waiting, key=lambda q: q.used_s / GROUPS[q.name]["share"])
         try:
             case = next(queue.cases, None)
         except Unavailable as unavailable:

@@ -25,13 +25,12 @@ _REST_S = 0.3
 _BURST_S, _SAMPLE_S = 1e-3, 20e-3
 _BURSTS = 5  # samples after rest, of which the fastest counts: a clock may take a millisecond to rise
 _MOST_REPEATS = 100
-_WORKS = ("product", "stream", "mixture")
 
 
 def cases(_: Bench) -> Iterator[Case]:
     """Yield the three works."""
     needs_bytes = 3 * 2 * _SIDE**2 + 3 * 4 * _ELEMENTS
-    for work in _WORKS:
+    for work in ("product", "stream", "mixture"):
         yield Case("clocks.csv", {"work": work}, partial(_build, work), needs_bytes=needs_bytes)
 
 
