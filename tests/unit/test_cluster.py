@@ -427,7 +427,7 @@ def test_a_delay_is_paid_once_each_way_between_hosts() -> None:
 
 
 def test_messages_cost_what_the_probe_says() -> None:
-    costs = MessageCosts(50e-6, 200e-6, 2, is_measured=True)
+    costs = MessageCosts(50e-6, 200e-6, 2)
     cluster = topology_from_text(topology_text(FAST, 4, None, costs))
     assert (cluster.messages.message, cluster.messages.round, cluster.messages.processors) == (50e-6, 200e-6, 2)
     few = case("double-tree", 6, 1_000_000, LinkShape(125e6))
@@ -458,7 +458,7 @@ def test_the_probe_of_messages_finds_what_they_cost(monkeypatch, n: int, cpus: i
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cpus)))
     found = message_costs(Busy(), n)  # type: ignore[arg-type]
     assert (found.message_s, found.round_s) == (pytest.approx(message_s), pytest.approx(round_s))
-    assert (found.processors, found.is_measured) == (cpus, True)
+    assert found.processors == cpus
 
 
 def test_links_are_called_by_rate_and_delay() -> None:
@@ -481,7 +481,7 @@ def test_order_counts_pairs_that_are_apart() -> None:
 def test_report_and_document_say_the_same() -> None:
     found = [outcome(0.1, 0.11), outcome(0.4, 0.36, strategy="parameter-server")]
     probes = {FAST: 0.8 * PAYLOAD}
-    costs = {FAST: MessageCosts(40e-6, 90e-6, 2, is_measured=True)}
+    costs = {FAST: MessageCosts(40e-6, 90e-6, 2)}
     text = cluster_report(found, ClusterResults({}, probes, costs))
     assert "short messages: 40 us of a host's processor each, 90 us a round, on 2 processors" in text
     assert "80.0% of what the link carries" in text
@@ -524,7 +524,7 @@ def test_where_the_machine_is_the_limit_rows_are_context() -> None:
 
 def test_files_are_written_whole_and_only_what_is_asked_for(tmp_path) -> None:
     found = [outcome(0.1, 0.11)]
-    costs = {FAST: MessageCosts(40e-6, 90e-6, 2, is_measured=True)}
+    costs = {FAST: MessageCosts(40e-6, 90e-6, 2)}
     measured = ClusterResults({found[0].case: found[0].measured}, {FAST: PAYLOAD / 2}, costs, {"torch": "2.13"})
     with ExitStack() as stack:
         one = ClusterFiles(stack, None, str(tmp_path / "one.yaml"), [FAST], 4)

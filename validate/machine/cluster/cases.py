@@ -37,7 +37,6 @@ class MessageCosts:
     message_s: float = 35e-6
     round_s: float = 100e-6
     processors: int | None = None  # None: each host has its own
-    is_measured: bool = False
 
 
 def machine_name(shape: LinkShape) -> str:
@@ -50,6 +49,7 @@ def topology_text(
     shape: LinkShape, n_nodes: int, payload_Bps: float | None = None, costs: MessageCosts | None = None
 ) -> str:
     """Return the topology of *n_nodes* hosts as YAML; the rates and *costs* that were not measured are usual ones."""
+    by = "a virtual machine with two cores" if costs is None else "rounds of short messages on this machine"
     costs = costs or MessageCosts()
     efficiency = EFFICIENCY if payload_Bps is None else min(1.0, payload_Bps / shape.rate_Bps)
     source = "TCP with an MTU of 1500: 1448 B of payload in the 1514 B that tc counts for a frame"
@@ -66,7 +66,7 @@ def topology_text(
         message=f"{costs.message_s * 1e6:.4g}",
         round=f"{costs.round_s * 1e6:.4g}",
         processors="" if costs.processors is None else f"    processors: {costs.processors}\n",
-        by="rounds of short messages on this machine" if costs.is_measured else "a virtual machine with two cores",
+        by=by,
     )
 
 

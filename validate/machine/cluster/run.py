@@ -243,7 +243,7 @@ def message_costs(crew: RankProcesses, n_nodes: int) -> MessageCosts:
         busy_s[k] = median(times) / _ROUNDS * min(processors, n_nodes) / n_nodes
     few, many = _MESSAGES
     message_s = max(0.0, (busy_s[many] - busy_s[few]) / (2 * (many - few)))
-    return MessageCosts(message_s, max(0.0, busy_s[few] - 2 * few * message_s), processors, is_measured=True)
+    return MessageCosts(message_s, max(0.0, busy_s[few] - 2 * few * message_s), processors)
 
 
 def _go(crew: RankProcesses, case: tuple[str, int, int], within_s: float, *, sums: bool = True) -> float:
