@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
-FLOPS_PER_S, BYTES_PER_S, ISSUE_S = 300e12, 2e12, 2e-3
+FLOPS_PER_S, BYTES_PER_S, ISSUE_S = 300e12, 2e12, 4e-3
 TOTAL_BYTES = 80 << 30
 
 
