@@ -13,6 +13,7 @@ from simulator.cli.options import parse_count
 from simulator.cli.table import table_of
 from simulator.console import choose_style
 from simulator.errors import InputError
+from simulator.package_data import own_data
 from simulator.questions.checks import From
 from simulator.records import replace
 from validate.cli.command import Given, give, print_result
@@ -24,10 +25,7 @@ from validate.tables.names import RowNames, part_called
 
 _AMOUNT = From(1, 100_000)
 _DRAWS, _LAYERS = 3, 8
-_LAYER = (  # the cells of a row of operators that do not grow with a batch
-    *("op", "variant", "phase", "dtype", "n", "k", "c_in", "c_out", "h_in", "w_in", "kernel_h", "kernel_w", "stride"),
-    *("pad", "stride_w", "pad_w", "groups", "cols", "hidden", "timesteps", "heads", "kv_heads"),
-)
+_LAYER = own_data("validate.constants", "families.yaml")["layer"].split()  # cells that do not grow with a batch
 _MOST = 1.0  # an error counts up to this
 
 
