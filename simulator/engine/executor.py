@@ -291,14 +291,14 @@ def _met(machine: Machine, plan: Plan, needs: Sequence[Sequence[int]], fold: boo
     met: set[Resource] = {p.target for p in plan.perturbations if p.target}
     if met:
         met.update(index for index, name in enumerate(machine.resource_names) if name in met)
-    loads: dict[tuple[str, int], dict[int, Part]] = {}  # by (stream, position), each in sequence; by identity
-    loading: dict[str, dict[int, None]] = {}  # by stream: its activities that load anything, in order
+    loads = defaultdict[tuple[str, int], dict[int, Part]](dict)  # by (stream, position), in sequence; by identity
+    loading = defaultdict[str, dict[int, None]](dict)  # by stream: its activities that load anything, in order
     for task in plan.tasks:
         for place, part in enumerate(task.parts):
             what = part.loads if isinstance(part, Work) else part
             if what:
-                loading.setdefault(task.stream, {})[task.id] = None
-                loads.setdefault((task.stream, place), {})[id(what)] = part
+                loading[task.stream][task.id] = None
+                loads[task.stream, place][id(what)] = part
     distinct = [list(parts.values()) for parts in loads.values()]
     n_moving = sum(not all(isinstance(part, Work) for part in parts) for parts in distinct)
     loading_links = (r for parts in distinct for part in parts if isinstance(part, Work) for r, _ in part.loads)
