@@ -174,7 +174,10 @@ def bound(function: ast.AST) -> dict[str, str]:
 
 def read_of(path: Path) -> set[tuple[str, str, str]]:
     """Return each constant that *path* reads of a known file: the file, its name, and where."""
-    found = set()
+    found: set[tuple[str, str, str]] = set()
+    text = path.read_text(encoding="utf-8")
+    if not any(name in text for name in (*FILE_OF, "constants[", "DEFAULT[", "known[")):
+        return found
     for function in ast.walk(trees()[path]):
         if not isinstance(function, ast.FunctionDef):
             continue
