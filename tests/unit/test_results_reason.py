@@ -47,7 +47,7 @@ def test_only_what_software_does_is_fastest() -> None:
     through_gpu0 = next(each for each in found if each.strategy == "gpu0")
     assert through_gpu0.sync_time_s == pytest.approx(2 * 3 * 160e6 / 12.35e9, rel=0.03)
     assert best_of(found).strategy == "nccl"
-    assert verdict(found).startswith("nccl is faster, 35.3 times as fast as gpu0 (not measured): ")
+    assert verdict(found).startswith("nccl is faster, 35.3 times as fast as gpu0 (band not measured): ")
     assert verdict(found).endswith("; no ideal schedule on the bare links is below nccl: ring needs at least 4.097 ms")
     assert best_of(found[1:]).strategy == "gpu0"  # slower than the ring, which nobody can select
     assert best_of(found[1:2]).strategy == "ring"  # where there are only bounds
@@ -117,7 +117,7 @@ def test_times_that_no_model_tells_apart_are_alike() -> None:
     slower = [replace(nccl, strategy=name, sync_time_s=nccl.sync_time_s * f) for name, f in (("a", 1.009), ("b", 1.5))]
     assert verdict([nccl, *slower[:1]]) == "nccl and a are equal within 1 %"
     assert verdict([nccl, *slower]).startswith(
-        "nccl and a are fastest (equal within 1 %), 1.5 times as fast as b (not measured): "
+        "nccl and a are fastest (equal within 1 %), 1.5 times as fast as b (band not measured): "
     )
     assert verdict([nccl, replace(nccl, strategy="a")]) == "nccl and a are equally fast"
 
@@ -131,4 +131,4 @@ def test_what_the_model_cannot_tell_apart_is_equal_within_its_error() -> None:
     )
     same = replace(slower, machine="p3.16xlarge", strategy="gpu0")
     assert same.confidence.estimate is None  # nobody measured that strategy, and the margin is only 1 %
-    assert verdict([nccl, same]).startswith("nccl is faster, 1.05 times as fast as gpu0 (not measured): ")
+    assert verdict([nccl, same]).startswith("nccl is faster, 1.05 times as fast as gpu0 (band not measured): ")
