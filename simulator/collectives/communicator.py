@@ -201,11 +201,11 @@ class Strategy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A strategy: ``write`` adds a request of up to ``most`` ranks (0: any), in ``forms``, to a plan, by its name."""
+    """A strategy: ``write`` adds a request of up to ``most`` ranks (0: any), if one of ``forms``, to a plan."""
 
     name: str
     summary: str
-    write: Callable[[PlanBuilder, Request, str], None] = field(compare=False)
+    write: Callable[[PlanBuilder, Request], None] = field(compare=False)
     most: int = 0
     forms: Container[str] | None = field(default=None, compare=False)
     cannot: str = ""
@@ -218,7 +218,7 @@ class Planned:
                 request.refuse_beyond(self.most)
             if self.forms is not None and request.collective not in self.forms:
                 raise Unsuitable(self.cannot.format(request.collective))
-            self.write(builder, request, self.name)
+            self.write(builder, request)
         return builder.build()
 
 

@@ -5,7 +5,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any, cast
 
-from simulator.collectives.communicator import MAX_RANKS, Equal, Request, Unsuitable
+from simulator.collectives.communicator import MAX_RANKS, Equal, Planned, Request, Unsuitable
 from simulator.collectives.lower import best_chunk_count, lower
 from simulator.collectives.rings import add_rings, first_lap, rings_by_host, subset
 from simulator.collectives.schedules import push_pull
@@ -107,7 +107,7 @@ class _Levels:
         return in_step(self.builder, plans, "between", after)
 
 
-def write_levels(builder: PlanBuilder, request: Request, _name: str) -> None:
+def _write_levels(builder: PlanBuilder, request: Request) -> None:
     """Add both levels; raises Unsuitable on a single machine, and for collectives without a hierarchical form."""
     hosts = request.by_host()
     if len(hosts) < 2:
@@ -124,6 +124,10 @@ def write_levels(builder: PlanBuilder, request: Request, _name: str) -> None:
     levels.inside(last, levels.between(middle, levels.inside(first, ())))
     builder.facts["node_count"] = len(hosts)
 
+
+HIERARCHICAL = Planned(
+    "hierarchical", "reduce-scatter inside each node, exchange between nodes, all-gather inside", _write_levels
+)
 
 OWN, WORKERS = "own", "workers"
 
@@ -256,3 +260,6 @@ def parameter_server(name: str) -> ParameterServer:
     if rest in ("colocated", "sharded"):
         return ParameterServer(name, None, (WORKERS,) if rest == "colocated" else ())
     return ParameterServer(name, int(rest or 1))
+
+
+PARAMETER_SERVER = parameter_server("parameter-server")

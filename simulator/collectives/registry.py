@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from simulator.collectives.communicator import MAX_RANKS, Planned, Strategy
+from simulator.collectives.communicator import Strategy
 from simulator.constants import DEFAULT, Constants
 from simulator.effects import effect, has_effects
 from simulator.errors import nearest, one_line, refused
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from importlib import metadata
 
 ENTRY_POINT_GROUP = "topocast.strategies"
-# In the order of the output of "simulate strategies", those that are left out when all are compared, and patterns.
-# What writes a plan may take so many ranks ("most"), do some collectives ("forms"), and say that it "cannot" do others.
+# The objects of strategies, as entry points name them: in the order of "simulate strategies"; those that are left out
+# when all are compared; and for each pattern of names, what makes a strategy of a name.
 _BUILT_IN, _NAMED_ONLY, _NUMBERED = own_data("simulator.collectives", "strategies.json").values()
 
 
@@ -37,15 +37,11 @@ def unlisted_strategies() -> list[str]:
 
 def find_strategy(name: str) -> Strategy:
     """Return the strategy *name*, of GPU N, N servers, or ``-sharded`` or ``-colocated`` ones; or raise InputError."""
-    base = next((base for pattern, base in _NUMBERED.items() if re.fullmatch(pattern, name, re.ASCII)), name)
-    said = _BUILT_IN.get(base) or _NAMED_ONLY.get(base)
-    if said is not None:
-        module, _, attribute = said["by"].partition(":")
-        by = getattr(importlib.import_module(f"simulator.collectives.{module}"), attribute)
-        if "summary" in said:
-            most = MAX_RANKS[said["most"]] if "most" in said else 0
-            by = Planned(name, said["summary"], by, most, said.get("forms"), said.get("cannot", ""))
-        return by if hasattr(by, "plan") else by(name)  # type: ignore[no-any-return]
+    if (own := _BUILT_IN.get(name) or _NAMED_ONLY.get(name)) is not None:
+        return pkgutil.resolve_name(own)  # type: ignore[no-any-return]
+    for pattern, maker in _NUMBERED.items():
+        if re.fullmatch(pattern, name, re.ASCII):
+            return pkgutil.resolve_name(maker)(name)  # type: ignore[no-any-return]
     plugins = _plugins()
     if name in plugins:
         effect("runs code", mention("strategy", one_line(name, 60)))

@@ -5,7 +5,7 @@ from functools import partial
 from itertools import product
 
 from simulator.collectives import schedules
-from simulator.collectives.communicator import MAX_DIRECT_RANKS, Equal, Request, Unsuitable
+from simulator.collectives.communicator import MAX_DIRECT_RANKS, MAX_RANKS, Equal, Planned, Request, Unsuitable
 from simulator.collectives.lower import best_chunk_count, carried_in, estimate_s, host_work, lower, overlapped_cost
 from simulator.collectives.rings import embed_order
 from simulator.collectives.schedules import tree_schedule
@@ -15,17 +15,24 @@ from simulator.plan.flow import WHOLE, Carries, FlowData, Twins, block
 from simulator.plan.plan import Flow, PlanBuilder
 from simulator.sums import lists_by_key
 
+_STAR = partial(
+    Planned,
+    most=MAX_RANKS["one"],
+    forms=("all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce"),
+    cannot="gathering on one device cannot do {}; sharded and ring can",
+)
 
-def write_on_gpu(builder: PlanBuilder, request: Request, name: str) -> None:
-    """Add ``gpuN``: all send to GPU N (for ``gpu0``, the first that takes part), of a rooted one to the root."""
-    number, gpus = int(name.removeprefix("gpu")), request.machine.gpus
+
+def _write_on_gpu(builder: PlanBuilder, request: Request, number: int) -> None:
+    """Add ``gpuN``: all send to GPU N (of 0, the first that takes part), of a rooted collective to the root."""
+    gpus = request.machine.gpus
     if request.collective in ("broadcast", "reduce"):
         centre = request.root
     elif number >= len(gpus):
         raise Unsuitable(f"there is no GPU {number}; it has GPUs 0 to {len(gpus) - 1}")
     elif gpus[number] in request.ranks:
         centre = request.ranks.index(gpus[number])
-    elif name == "gpu0":
+    elif number == 0:
         centre = 0
     else:
         raise Unsuitable(f"GPU {number} takes no part")
@@ -34,7 +41,16 @@ def write_on_gpu(builder: PlanBuilder, request: Request, name: str) -> None:
     builder.facts["runs_as"] = "torch.nn.DataParallel, tf.distribute.ReductionToOneDevice"
 
 
-def write_on_cpu(builder: PlanBuilder, request: Request, _name: str) -> None:
+def on_gpu(name: str) -> Planned:
+    """Return the strategy called ``gpuN``."""
+    write = partial(_write_on_gpu, number=int(name.removeprefix("gpu")))
+    return _STAR(name, "gather on one GPU, add there, send back (gpuN: on GPU N)", write)
+
+
+GPU0 = on_gpu("gpu0")
+
+
+def _write_on_cpu(builder: PlanBuilder, request: Request) -> None:
     """Add ``cpu``: all send to the CPU nearest to the first GPU; raises Unsuitable without any."""
     cpu = request.router.nearest_cpu(request.ranks[0])
     if cpu is None:
@@ -44,9 +60,12 @@ def write_on_cpu(builder: PlanBuilder, request: Request, _name: str) -> None:
     builder.facts |= {"runs_as": "MXNet's KVStore local", "centre": request.machine.nodes[cpu].name}
 
 
-def write_tree(builder: PlanBuilder, request: Request, name: str) -> None:
-    """Add ``tree`` or ``double-tree``, cut into the chunks that are fastest."""
-    make = partial(tree_schedule, request.collective, double=name == "double-tree")
+CPU = _STAR("cpu", "gather on the CPU, add there, send back", _write_on_cpu)
+
+
+def _write_tree(builder: PlanBuilder, request: Request, *, double: bool) -> None:
+    """Add a tree or two, cut into the chunks that are fastest."""
+    name, make = "double-tree" if double else "tree", partial(tree_schedule, request.collective, double=double)
     order = embed_order(request, name, make, pipelined=True)  # the root comes first
     nodes = [request.ranks[rank] for rank in order]
     one = make(request.n_ranks)  # with one chunk, each round is one stage; in the steady state all stages are busy
@@ -56,14 +75,27 @@ def write_tree(builder: PlanBuilder, request: Request, name: str) -> None:
     builder.facts["chunk_count"] = n_chunks
 
 
+_TREE = partial(
+    Planned,
+    most=MAX_RANKS["many"],
+    forms=("all-reduce", "broadcast", "reduce"),
+    cannot="a tree carries whole buffers and cannot do {}; ring can",
+)
+TREE = _TREE("tree", "reduce up and broadcast down a binary tree, pipelined", partial(_write_tree, double=False))
+DOUBLE_TREE = _TREE(
+    "double-tree",
+    "two binary trees with half of the data each; no rank is inner in both",
+    partial(_write_tree, double=True),
+)
+
 # By collective: the names of its schedules, the default first, then that of whole buffers.
 _PAIRED = own_data("simulator.collectives", "forms.json")["halving-doubling"]
 
 
-def write_paired(builder: PlanBuilder, request: Request, name: str) -> None:
+def _write_paired(builder: PlanBuilder, request: Request) -> None:
     """Add ``halving-doubling`` by that of its schedules which is faster."""
     size, make = request.size_bytes, partial(schedules.halving_doubling_schedule, request.collective)
-    order = embed_order(request, name, make, pipelined=False)
+    order = embed_order(request, "halving-doubling", make, pipelined=False)
     nodes = [request.ranks[rank] for rank in order]
     names = _PAIRED[request.collective]
     candidates = {each: make(request.n_ranks, whole=number > 0) for number, each in enumerate(names)}
@@ -74,13 +106,23 @@ def write_paired(builder: PlanBuilder, request: Request, name: str) -> None:
     builder.facts["algorithm"] = chosen
 
 
+HALVING_DOUBLING = Planned(
+    "halving-doubling",
+    "pairs at doubling distance exchange halves, then all (Rabenseifner)",
+    _write_paired,
+    MAX_RANKS["many"],
+    _PAIRED,
+    "halving and doubling cannot do {}; sharded and ring can",
+)
+
+
 def binomial_children(n: int) -> dict[int, list[int]]:
     """Return the children of each of *n* ranks in a binomial tree, in gloo's order; ranks are counted from the root."""
     bits = {rank: range(rank.bit_length(), n.bit_length()) for rank in range(n)}  # its highest bit leads to its parent
     return {rank: [rank + (1 << i) for i in own if rank + (1 << i) < n] for rank, own in bits.items()}
 
 
-def write_gloo(builder: PlanBuilder, request: Request, _name: str) -> None:
+def _write_gloo(builder: PlanBuilder, request: Request) -> None:
     """Add what gloo does between hosts: a ring, or a broadcast along a binomial tree."""
     builder.facts["software"] = "gloo"
     n, size = request.n_ranks, request.size_bytes
@@ -97,6 +139,14 @@ def write_gloo(builder: PlanBuilder, request: Request, _name: str) -> None:
         work, stream = host_work(request.machine, [ends]), f"rank{child}"  # of each send, so that none waits
         received[child] = send([Flow(request.router.route(*ends), size)], stream=stream, after=after, beside=work)
 
+
+GLOO = Planned(
+    "gloo",
+    "what torch's gloo does between CPUs: ring; broadcast down a binomial tree (not among all: name it)",
+    _write_gloo,
+    forms=("all-reduce", "broadcast"),
+    cannot="gloo is modelled for all-reduce and broadcast, not for {}; ring does it",
+)
 
 _MOST_SETS = 64  # of twins; the routes between them are found in seconds
 
@@ -147,7 +197,7 @@ def _direct(request: Request) -> schedules.Schedule:
     return schedules.direct_schedule(request.collective, n, request.root)
 
 
-def write_direct(builder: PlanBuilder, request: Request, _name: str) -> None:
+def _write_direct(builder: PlanBuilder, request: Request) -> None:
     """Add the sends of every rank to every other, all at once, of few flows for many equal ranks; or Unsuitable."""
     n, size = request.n_ranks, request.size_bytes
     if request.collective in _WITHOUT_ROOT and n > _ONE_BY_ONE:
@@ -162,6 +212,9 @@ def write_direct(builder: PlanBuilder, request: Request, _name: str) -> None:
         request.refuse_too_many()
     own = request.collective in ("all-to-all", "send-recv")  # each rank has a separate buffer
     lower(builder, request, _direct(request), size_bytes=size * (n if own else 1))
+
+
+SHARDED = Planned("sharded", "each GPU adds up one part; all send to all directly", _write_direct)
 
 
 def _plan_folded(builder: PlanBuilder, request: Request, flows: list[Flow]) -> None:

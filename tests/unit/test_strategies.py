@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from importlib import metadata, resources
 from math import log2, sqrt
 
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from simulator.api import load_machine
 from simulator.collectives.communicator import Communicator, Request, Unsuitable
 from simulator.collectives.lower import best_chunk_count
-from simulator.collectives.registry import find_strategy, strategy_names
+from simulator.collectives.registry import ENTRY_POINT_GROUP, find_strategy, strategy_names
 from simulator.engine.executor import execute
 from simulator.errors import InputError
 from simulator.network.machine import Machine
@@ -36,6 +38,23 @@ def time_s(machine: Machine, strategy: str, size: float = S, **options: object) 
 
 def fast(n: int) -> Machine:
     return crossbar(n, "50 GB/s", "5 us")
+
+
+def test_built_in_strategies_are_what_packages_register():
+    tables = json.loads(resources.files("simulator.collectives").joinpath("strategies.json").read_text())
+    own = {**tables["compared"], **tables["by name only"]}
+    assert list(own) == strategy_names(named_only=True)
+    for name, where in own.items():
+        found = metadata.EntryPoint(name, where, ENTRY_POINT_GROUP).load()
+        assert found is find_strategy(name)
+        assert found.name == name
+        assert found.summary
+        assert callable(found.plan)
+
+
+@pytest.mark.parametrize("name", ["gpu3", "parameter-server-2", "parameter-server-sharded"])
+def test_a_numbered_strategy_has_its_own_name(name):
+    assert find_strategy(name).name == name
 
 
 # -- the textbook's machines -------------------------------------------------------
