@@ -1,4 +1,4 @@
-"""What a step asks in vain of its network and devices, whether it fits in memory, and which others are faster."""
+"""What a step asks in vain of network and devices, whether it fits, what is faster (docs/decisions/results.md)."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress

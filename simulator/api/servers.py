@@ -1,4 +1,4 @@
-"""Steps through parameter servers, simulated until they are steady: :func:`run_servers`."""
+"""Steps through parameter servers, until they are steady (docs/decisions/results.md): :func:`run_servers`."""
 
 from collections.abc import Sequence
 from math import ceil

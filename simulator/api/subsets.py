@@ -1,4 +1,4 @@
-"""The fastest GPUs of a machine for a task, among sets that its symmetries (:class:`Symmetry`) do not make equal."""
+"""The fastest GPUs of a machine, among sets that its symmetries do not make equal (docs/decisions/results.md)."""
 
 import math
 from collections.abc import Callable, Hashable

@@ -1,4 +1,4 @@
-"""What answers each kind of question beside its own room: ``ANSWERS``, ``LEAST`` and :func:`composed`."""
+"""What answers each kind of question beside its own room (docs/decisions/results.md): :func:`composed`."""
 
 from collections.abc import Callable
 from typing import Any

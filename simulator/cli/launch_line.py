@@ -1,4 +1,4 @@
-"""``--launch``: a launch line of another program, translated to options; ``--emit``: steps as such lines."""
+"""``--launch``: another program's line as options; ``--emit``: steps as such lines (docs/decisions/console.md)."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""The machines of ``--topology``, the GPUs of ``--gpus``, and the file of ``--calibration``."""
+"""The machines of ``--topology``, the GPUs of ``--gpus``, the file of ``--calibration`` (docs/decisions/console.md)."""
 
 from __future__ import annotations
 

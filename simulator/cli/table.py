@@ -1,4 +1,4 @@
-"""A table for any width of the screen, and what stands below its title."""
+"""A table for any width of the screen, and what stands below its title (docs/decisions/console.md)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest

@@ -1,4 +1,4 @@
-"""Groups of ranks on a machine (:class:`Communicator`), what they ask, and groups that run one at once in a plan."""
+"""Groups of ranks on a machine, what they ask, and groups at once (docs/decisions/collectives.md)."""
 
 from __future__ import annotations
 

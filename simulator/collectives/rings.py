@@ -1,4 +1,4 @@
-"""The strategies ``ring``, ``single-ring``, ``bidirectional-ring``, ``multi-ring`` and ``naive-ring``."""
+"""The strategies ``ring``, ``single-ring``, ``multi-ring`` ... (docs/decisions/collectives.md)."""
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction

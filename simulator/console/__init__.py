@@ -1,4 +1,4 @@
-"""Shared by the command lines: terminals, their width and colours; progress; late imports (:func:`later`)."""
+"""Terminals, their width and colours; progress; late imports (docs/decisions/console.md): :func:`later`."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Style:
 
 
 def fold(text: str, width: int, hang: int = 0) -> list[str]:
-    """Return *text* as lines of at most *width*, all but the first indented by *hang*."""
+    """Return *text* as lines of at most *width*, all but the first indented by *hang*; numbers keep their units."""
     lines = textwrap.wrap(_BEFORE_UNIT.sub(_KEPT, text), width, subsequent_indent=" " * hang, break_on_hyphens=False)
     return [line.replace(_KEPT, " ") for line in lines]
 
@@ -91,7 +91,10 @@ PLAIN = Style()
 
 
 def choose_style(stream: TextIO | None, environment: Mapping[str, str] | None = None) -> Style:
-    """Return the style for *stream*, by its kind and the *environment*."""
+    """Return the style for *stream*: colour on a terminal, unless NO_COLOR is set or TERM is ``dumb``.
+
+    The width is COLUMNS if that is a positive number, else the terminal's; a pipe or a file has none.
+    """
     env = os.environ if environment is None else environment
     terminal = stream is not None and not stream.closed and stream.isatty()
     colour = terminal and not env.get("NO_COLOR") and env.get("TERM") != "dumb"

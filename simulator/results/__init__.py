@@ -1,4 +1,4 @@
-"""Answers as plain data, and the outputs made of them: tables, JSON, traces."""
+"""Answers as plain data, and the outputs made of them: tables, JSON, traces (docs/decisions/results.md)."""
 
 import json
 import math

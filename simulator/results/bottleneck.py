@@ -1,4 +1,4 @@
-"""The link, memory bus or fabric that limits exchanges: :func:`binding`, :func:`bottleneck_of`."""
+"""The link, memory bus or fabric that limits exchanges (docs/decisions/results.md): :func:`bottleneck_of`."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -61,7 +61,10 @@ def slowed_of(machine: Machine, perturbations: Sequence[Perturbation], end_s: fl
 
 
 def binding(machine: Machine, plan: Plan, used: Mapping[int, float], slowed: Mapping[int, CapacityGiven]) -> int:
-    """Return the resource that limits *plan*, given the seconds that each would be *used* at what it gives."""
+    """Return the resource that limits *plan*, given the seconds that each would be *used* at what it gives.
+
+    It is the one used longest; seconds of a link are divided by the share of its bandwidth that *plan* can use.
+    """
     most_s = max(used.values()) * (1 - 1e-9)
     least = _limited_s(machine, plan, slowed) if slowed else {}
     link = None if least else machine.link(str(plan.facts.get("bound_link")))

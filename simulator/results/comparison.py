@@ -1,4 +1,4 @@
-"""Ratios of two answers with their bands (:class:`Ratio`), and what a question changes (:class:`ChangeEffect`)."""
+"""Ratios of two answers with their bands, and what a question changes (docs/decisions/results.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The uncertainty of an answer: its band, the aspects outside the measurements, and how to narrow the band."""
+"""The uncertainty of an answer: its band, what was not measured, and how to narrow it (docs/decisions/results.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sentence that answers a step: what it achieves, what it waits for, whether it fits (:func:`answer_lines`)."""
+"""The sentence that answers a step: rate, waits, whether it fits (docs/decisions/results.md): :func:`answer_lines`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contents of device memory over a step, from its first kernel to its last."""
+"""The contents of device memory over a step, from its first kernel to its last (docs/decisions/results.md)."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -41,7 +41,10 @@ def not_followed(result: TrainingResult) -> str:
 
 
 def held_over(result: TrainingResult) -> list[HeldAt]:
-    """Return a rank's memory after each layer, or a stage's after each pass; empty as :func:`not_followed` says."""
+    """Return a rank's memory after each layer, or the fullest stage's after each pass; the step needs the most of it.
+
+    Empty where :func:`not_followed` gives a reason.
+    """
     step, need, options = result.step, result.tightest.need, result.step.options
     if not_followed(result):
         return []

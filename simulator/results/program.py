@@ -1,4 +1,4 @@
-"""The result of a program: the times of the host and the devices, their use, the limiter, and the memory held."""
+"""The result of a program: times of host and devices, their use, the limiter, memory (docs/decisions/results.md)."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +24,10 @@ _WRITTEN = 1000  # up to this many repetitions of an outer loop are treated one 
 
 
 def held_curve(held: Iterable[HeldMemory], spans: Sequence[Span]) -> tuple[float, tuple[tuple[float, float], ...]]:
-    """Return the peak of the bytes held at once, and the curve as (seconds, bytes) points joined by straight lines."""
+    """Return the peak of the bytes held at once, and the curve as (seconds, bytes) points joined by straight lines.
+
+    The curve has at most about 200 points, the peak among them; skipped repetitions rise and fall linearly.
+    """
     jumps, slopes = defaultdict[float, float](float), defaultdict[float, float](float)
 
     def change(at_s: float, size_bytes: float, steps: Sequence[tuple[int, float]]) -> None:

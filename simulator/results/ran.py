@@ -1,4 +1,4 @@
-"""What streams and devices ran in a step, from its timeline, and its critical path (:func:`critical_seconds`)."""
+"""What streams and devices ran in a step, and its critical path (docs/decisions/results.md)."""
 
 from __future__ import annotations
 
@@ -201,7 +201,10 @@ def run_counts(timeline: Timeline) -> list[int]:
 
 
 def stream_uses(timeline: Timeline) -> dict[str, StreamUse]:
-    """Return the use of each stream, from the start to the end of *timeline*."""
+    """Return the use of each stream from the start to the end of *timeline*, skipped micro-batches counted.
+
+    A stream waits for that dependency of its next activity that ends last, in the end for the stream that ends last.
+    """
     tasks, spans = timeline.plan.tasks, timeline.spans
     times = run_counts(timeline)
     found: dict[str, StreamUse] = {}
@@ -236,7 +239,10 @@ _DIGITS, _SAME_S = 12, 1e-11  # decimal places of seconds: ends that agree so fa
 
 
 def critical_path(timeline: Timeline) -> list[int]:
-    """Return the activities that follow each other without a gap from the start of *timeline* to its end."""
+    """Return the numbers of activities that follow each other without a gap from the start of *timeline* to its end.
+
+    Before each stands what it waited for and ended last: its stream, a dependency, or who freed the slots it took.
+    """
     plan, spans = timeline.plan, timeline.spans
     needs = plan.of_order.once("needs", lambda: needs_of(plan))
     givers = lists_by_key((queue, task.id) for task in plan.tasks for queue in task.gives)

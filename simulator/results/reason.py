@@ -1,4 +1,4 @@
-"""The recommended way among results, and the reason for it."""
+"""The recommended way among results, and the reason for it (docs/decisions/results.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The result of one simulated collective, computed from its timeline; and the order of results."""
+"""The result of one simulated collective, from its timeline; and the order of results (docs/decisions/results.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steady state of training through parameter servers: :class:`ServerRun`."""
+"""The steady state of training through parameter servers (docs/decisions/results.md): :class:`ServerRun`."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
@@ -108,7 +108,10 @@ def team_step_ends(timeline: Timeline, teams: Sequence[NodeTeam]) -> list[list[f
 
 
 def cycle_of(ends: Sequence[Sequence[float]]) -> int | None:
-    """Return after how many steps the lengths of steps repeat, three times in a row; None if they do not."""
+    """Return after how many steps the lengths of steps repeat, three times in a row, at one pace of all teams; or None.
+
+    *ends*: the ends of each team's steps, in seconds, the last without another step beside it.
+    """
     until_s = min(own[-1] for own in ends)  # then one team has no more steps
     lengths = [[end - start for start, end in pairwise(own[:-1]) if end < until_s] for own in ends]
     close_s = _STEADY * max(max(own, default=0.0) for own in lengths)
@@ -123,7 +126,10 @@ def cycle_of(ends: Sequence[Sequence[float]]) -> int | None:
 def periods_of(
     ends: Sequence[Sequence[float]], cycle: int | None, *, in_step: bool = False
 ) -> list[tuple[int, int, float]]:
-    """Return for each team two steps in the last half of its steps, and the seconds per step between their ends."""
+    """Return for each team two steps in the last half of its steps, and the seconds per step between their ends.
+
+    They are up to three times *cycle* apart; without one, and unless *in_step*, all teams have the same span of time.
+    """
     until_s = min(own[-2] for own in ends)  # the last step has the links to itself, as no step follows it
     since_s = max(until_s / 2, *(own[0] for own in ends))
     found = []

@@ -1,4 +1,4 @@
-"""How sure a step is: its time (:func:`step_confidence`), its memory (:func:`memory_band`), and :func:`step_trust`."""
+"""How sure a step is (docs/decisions/results.md): :func:`step_confidence`, :func:`memory_band`, :func:`step_trust`."""
 
 from collections.abc import Sequence
 from math import exp

@@ -1,4 +1,4 @@
-"""The view of a step (:func:`step_view`), the parts of its time, and words for readers in place of names in code."""
+"""The view of a step, the parts of its time, and words in place of names in code (docs/decisions/results.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A timeline as a Chrome trace in Kineto's format, for Perfetto (docs/results.md), in whole nanoseconds."""
+"""A timeline as a Chrome trace in Kineto's format, in whole ns (docs/decisions/results.md; format: docs/results.md)."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -283,7 +283,10 @@ def program_trace(result: ProgramResult) -> str:
 
 
 def step_trace(timeline: Timeline, name: str, n_ranks: int = 1, held: Sequence[HeldAt] = ()) -> str:
-    """Return *timeline* as the JSON text of a trace called *name*, with the memory *held* as a counter."""
+    """Return *timeline* as the JSON text of a trace called *name*, with the memory *held* as a counter.
+
+    Equal timelines give equal text.  Of equal ranks, only the simulated one is drawn.
+    """
     sheet = Sheet(timeline.machine, frozenset(critical_path(timeline)))
     at = _places(timeline, timeline.machine)
     for task, span in timeline.ran():

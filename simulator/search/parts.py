@@ -1,4 +1,4 @@
-"""Costs of the parts of a step: units of a network, the memory they hold, and exchanges, each by itself."""
+"""Costs of the parts of a step: units, the memory they hold, exchanges (docs/decisions/engine.md)."""
 
 import math
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""Loading of a YAML file into a :class:`Topology`: :func:`load_topology`; clusters are composed, dumps told apart."""
+"""Loading of a YAML file; clusters composed, dumps told apart (docs/decisions/host.md): :func:`load_topology`."""
 
 import re
 from collections.abc import Sequence

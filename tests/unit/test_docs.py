@@ -282,14 +282,6 @@ def test_relative_links_lead_somewhere(document: str) -> None:
             assert anchor in {re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings}, target
 
 
-@pytest.mark.parametrize(
-    "document", ["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/extending.md", "docs/decisions/design.md"]
-)
-def test_named_files_are_there(document: str) -> None:
-    for name in re.findall(r"`((?:simulator|topologies|validate|reports|tests|docs)/[\w./-]*)`", DOCUMENTS[document]):
-        assert (ROOT / name).exists(), name
-
-
 # -- errors --------------------------------------------------------------------------
 
 

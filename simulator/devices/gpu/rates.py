@@ -39,7 +39,10 @@ def multiplies_bytes(gpu: Gpu, precision: Precision) -> bool:
 
 
 def computes_in_fp32(gpu: Gpu, precision: Precision) -> bool:
-    """Return whether libraries compute in fp32 what is stored in *precision*."""
+    """Return whether libraries compute in fp32 what is stored in *precision*: tf32 or fp16 without faster units.
+
+    NVIDIA, "CUDA C++ programming guide", throughput of native arithmetic; cuBLAS's CUBLAS_COMPUTE_32F for fp16.
+    """
     peak = gpu.peak_flops_per_s
     if precision == "tf32":
         return peak.get(precision, 0.0) <= peak.get("fp32", 0.0)
@@ -47,7 +50,10 @@ def computes_in_fp32(gpu: Gpu, precision: Precision) -> bool:
 
 
 def highest_clock(gpu: Gpu, precision: Precision) -> float:
-    """Return the highest clock, in Hz, of kernels that multiply in *precision*, whatever power they take."""
+    """Return the highest clock, in Hz, of kernels that multiply in *precision*, whatever power they take.
+
+    As measured: above boost while cool and without tensor cores; always with those held back since Ampere (timm).
+    """
     exceeds = not gpu.is_hot
     if computes_on_tensor_cores(gpu, precision):
         exceeds = gpu.traits.operands == "copies" and tensor_pace(gpu, precision) < _WHOLE
