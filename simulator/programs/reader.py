@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path as FilePath
-from typing import Any, Literal, get_args
+from typing import Any, Literal, assert_never, get_args
 
 from pydantic import Field
 
@@ -34,7 +34,7 @@ class ProgramFile(Strict):
     program: list[Any] = Field(min_length=1)
 
 
-VERBS: Mapping[str, Mapping[str, list[str]]] = own_data("simulator.programs", "verbs.yaml")
+VERBS: Mapping[s.Verb, Mapping[str, list[str]]] = own_data("simulator.programs", "verbs.yaml")
 _NEEDS = "a program needs schema_version and program"
 _INSTEAD = "write the statements again, or a list of them with repeat: 12"
 _NAMES = ("tensor", "copy", "move", "read", "wait", "record", "hold", "mark", "gives", "to", "until", "stream")
@@ -97,7 +97,7 @@ class _Reader:
                 self.block(raw["do"], (*here, "do"))
         return tuple(read)
 
-    def _statement(self, verb: str, raw: dict[str, Any], keys: s.Keys) -> s.Statement | None:
+    def _statement(self, verb: s.Verb, raw: dict[str, Any], keys: s.Keys) -> s.Statement | None:
         required, optional = (VERBS[verb].get(each, []) for each in ("needs", "may"))
         before = len(self.faults)
         for key in raw:
@@ -111,10 +111,13 @@ class _Reader:
             if isinstance(raw.get(key), str) and not raw[key].strip():
                 self._fault(f"{key} must be a name", key)
         here = self.here
-        made: s.Statement | None = s.Statement(here, verb, keys)
+        made: s.Statement | None
         match verb:
             case "run":
                 made = self._run(here, raw, keys)
+            case "copy" | "move":
+                tensor, how = keys.copy_ or keys.move, (keys.pinned, keys.blocking, keys.fresh, keys.stream)
+                made = s.CopyStatement(here, verb, tensor, keys.to, keys.gives or tensor, *how)
             case "tensor":
                 made = self._tensor(here, keys)
             case "exchange":
@@ -122,18 +125,23 @@ class _Reader:
             case "repeat":
                 if keys.do is not None and not keys.do:
                     self._fault("do must have 1 or more statements; got []", "do")
-                made = s.Statement(here, verb, keys, bodies=(self.block(keys.do or (), (*here, "do")),))
+                made = s.PlainStatement(here, verb, keys, bodies=(self.block(keys.do or (), (*here, "do")),))
             case "threads":
                 bodies = (self.block(body, (*here, "threads", i)) for i, body in enumerate(keys.threads or ()))
-                made = s.Statement(here, verb, keys, bodies=tuple(bodies))
+                made = s.PlainStatement(here, verb, keys, bodies=tuple(bodies))
+            case "read" | "wait" | "record" | "hold" | "python" | "mark":
+                made = s.PlainStatement(here, verb, keys)
+            case _:
+                assert_never(verb)
         return made if len(self.faults) == before else None
 
-    def _run(self, here: s.Path, raw: dict[str, Any], keys: s.Keys) -> s.Statement | None:
+    def _run(self, here: s.Path, raw: dict[str, Any], keys: s.Keys) -> s.RunStatement | None:
         known = keys.run
+        stream, others = keys.stream or s.STREAM, (keys.reads, keys.gives, keys.batch, keys.holds)
         if not isinstance(known, str):
             times = validate(self.source.part((*here, "run"), known), s.Times)
             self._refuse(raw, (*_OF_NETWORKS, "precision"), "is for operators and networks; here are times")
-            return s.Statement(here, "run", keys, times)
+            return s.RunStatement(here, times, keys.device, stream, *others)
         if known.startswith("op:"):
             self._refuse(raw, _OF_NETWORKS, "is for networks; write an operator's sizes and phase in its words")
             try:
@@ -146,7 +154,7 @@ class _Reader:
                 self._unknown("", "precision", keys.precision, get_args(Precision))
             if keys.precision or "precision" not in known:
                 question = replace(question, precision=keys.precision or self.precision)  # type: ignore[arg-type]
-            return s.Statement(here, "run", keys, question)
+            return s.RunStatement(here, question, keys.device, stream, *others)
         policy = keys.precision or self.precision
         if policy not in POLICIES:
             self._unknown("", "precision", policy, POLICIES)
@@ -155,23 +163,24 @@ class _Reader:
         options = StepOptions(mode=keys.mode, precision=policy, optimizer=keys.optimizer, **how)
         is_file = known.endswith((".yaml", ".yml"))  # relative to the program's own file
         network = str(FilePath(self.source.file).parent / known) if is_file else known
-        return s.Statement(here, "run", keys, network, options)
+        return s.RunStatement(here, network, keys.device, stream, *others, options)
 
-    def _tensor(self, here: s.Path, keys: s.Keys) -> s.Statement | None:
+    def _tensor(self, here: s.Path, keys: s.Keys) -> s.PlainStatement | None:
         if (keys.shape is None) == (keys.size is None):
             self._fault("tensor needs either shape ([1000, 1000]) or size (4 MB)")
             return None
         n_bytes = float(prod(keys.shape or ()) * ELEMENT_BYTES[self.precision])
-        return s.Statement(here, "tensor", keys, size_bytes=n_bytes if keys.size is None else keys.size)
+        return s.PlainStatement(here, "tensor", keys, size_bytes=n_bytes if keys.size is None else keys.size)
 
-    def _exchange(self, here: s.Path, keys: s.Keys) -> s.Statement | None:
+    def _exchange(self, here: s.Path, keys: s.Keys) -> s.ExchangeStatement | None:
         if keys.exchange not in COLLECTIVES:
             self._unknown("collective ", "exchange", keys.exchange, COLLECTIVES)
             return None
         if keys.strategy not in (known := strategy_names()):
             self._unknown("strategy ", "strategy", keys.strategy, known)
             return None
-        return s.Statement(here, "exchange", keys, size_bytes=keys.size or 0.0)
+        stream = keys.stream or "communication"
+        return s.ExchangeStatement(here, keys.exchange, keys.size or 0.0, keys.gpus, keys.strategy, stream, keys.reads)
 
     def _unknown(self, what: str, key: str, found: str, known: Sequence[str]) -> None:
         begins = f"no {what}" if what else "there is no "

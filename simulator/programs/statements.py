@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, assert_never
 
 from pydantic import Field, PlainValidator
 
@@ -15,10 +15,11 @@ from simulator.records import dataclass
 from simulator.topology.parts import Strict
 from simulator.topology.yaml_source import YamlSource
 from simulator.units import Duration, Size
+from simulator.workload import Collective
 from simulator.workload.precision import Precision
 
 MAX_COUNT = 10**9
-Path = tuple[str | int, ...]
+Path = tuple[str | int, ...]  # of a statement in its file, by which an error names it
 STREAM = "compute"  # on which operators run unless another is named
 
 
@@ -69,7 +70,7 @@ class Keys(Strict):
     repeat: Count = 1
     threads: list[list[Any]] | None = None  # each list is run by its own thread; all share one interpreter lock
     device: str | None = None
-    stream: str | None = None
+    stream: str = ""
     reads: Names = ()
     gives: str | None = None
     holds: Size | None = None
@@ -93,21 +94,62 @@ class Keys(Strict):
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
-    """A statement of a program: its place in the file, by which an error names it, its verb and its keys."""
+class RunStatement:
+    """Issue an operator, or all operators of a network, to a stream of a device."""
 
     path: Path
-    verb: str
-    keys: Keys
-    what: Times | OperatorQuestion | str = ""  # that is run; str: a network by its name or file
+    what: Times | OperatorQuestion | str  # str: a network by its name or file
+    device: str | None  # None: where the tensors are that it reads
+    stream: str
+    reads: tuple[str, ...]
+    gives: str | None
+    batch: int
+    holds_bytes: float | None
     options: StepOptions = USUAL
-    size_bytes: float = 0.0  # of a tensor or an exchange
-    bodies: tuple[tuple[Statement, ...], ...] = ()  # the statements inside: of each thread, or of a loop
 
-    @property
-    def source(self) -> str:
-        """The tensor that is copied."""
-        return self.keys.copy_ or self.keys.move
+
+@dataclass(frozen=True, slots=True)
+class CopyStatement:
+    """Copy a tensor to a device; a *move* does nothing where it is there already (``x.to``)."""
+
+    path: Path
+    verb: Literal["copy", "move"]
+    tensor: str
+    to: str
+    gives: str
+    pinned: bool
+    blocking: bool | None  # None: the front end's default
+    fresh: bool
+    stream: str  # "": none is named
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeStatement:
+    """A collective of ``size_bytes``, as nccl-tests counts them, among the first ``gpus`` GPUs."""
+
+    path: Path
+    collective: Collective
+    size_bytes: float
+    gpus: int
+    strategy: str
+    stream: str
+    reads: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlainStatement:
+    """A statement that is no more than its verb and its keys, a tensor's bytes, or the statements inside."""
+
+    path: Path
+    verb: PlainVerb
+    keys: Keys
+    size_bytes: float = 0.0
+    bodies: tuple[tuple[Statement, ...], ...] = ()  # of each thread, or of a loop
+
+
+Statement = RunStatement | CopyStatement | ExchangeStatement | PlainStatement
+PlainVerb = Literal["tensor", "read", "wait", "record", "hold", "python", "mark", "repeat", "threads"]
+Verb = Literal["run", "copy", "move", "exchange", PlainVerb]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,57 +192,68 @@ class _Walk:
     def block(self, body: Sequence[Statement]) -> None:
         for statement in body:
             self.path = statement.path
-            keys = statement.keys
-            match statement.verb:
-                case "tensor":
-                    self.tensors[keys.tensor] = self.device(keys.device, "device")
-                case "run":
-                    self.run(keys)
-                case "copy" | "move":
-                    self.known([statement.source], statement.verb)
-                    self.tensors[keys.gives or statement.source] = self.device(keys.to, "to")
-                case "exchange":
+            match statement:
+                case RunStatement():
+                    self.run(statement)
+                case CopyStatement():
+                    self.known([statement.tensor], statement.verb)
+                    self.tensors[statement.gives] = self.device(statement.to, "to")
+                case ExchangeStatement():
                     has, some = len(self.machine.gpus), "an exchange is among 2 or more of them"
-                    if not 1 < keys.gpus <= has:
+                    if not 1 < statement.gpus <= has:
                         self.fault(f"{self.machine.name} has {counted(has, 'GPU')}; {some}", "gpus")
-                    self.known(keys.reads, "reads", each=True)
-                case "read":
-                    self.known([keys.read], "read")
-                    if not any(node.kind == "cpu" for node in self.machine.nodes_of(0)):
-                        self.fault(f"{self.machine.name} has no CPU that could look at it", "read")
-                case "wait":
-                    self.wait(keys.wait)
-                case "record":
-                    self.events.add(keys.record)
-                    self.stream(keys.stream or "", "stream")
-                case "hold":
-                    self.stream(keys.hold, "hold")
-                    if keys.until not in self.events:
-                        hint = nearest(keys.until, self.events) or "record one first (record: done)"
-                        self.fault(f"no event '{one_line(keys.until, 40)}'; {hint}", "until")
-                case "repeat":
-                    self.depth += 1
-                    self.block(statement.bodies[0] * (min(keys.repeat, 2) if self.depth <= _WALKED_TWICE else 1))
-                    self.depth -= 1
-                case "threads":
-                    self.threads(statement)
+                    self.known(statement.reads, "reads", each=True)
+                case PlainStatement():
+                    self.plain(statement)
+                case _:
+                    assert_never(statement)
 
-    def run(self, keys: Keys) -> None:
+    def plain(self, statement: PlainStatement) -> None:
+        keys = statement.keys
+        match statement.verb:
+            case "tensor":
+                self.tensors[keys.tensor] = self.device(keys.device, "device")
+            case "read":
+                self.known([keys.read], "read")
+                if not any(node.kind == "cpu" for node in self.machine.nodes_of(0)):
+                    self.fault(f"{self.machine.name} has no CPU that could look at it", "read")
+            case "wait":
+                self.wait(keys.wait)
+            case "record":
+                self.events.add(keys.record)
+                self.stream(keys.stream, "stream")
+            case "hold":
+                self.stream(keys.hold, "hold")
+                if keys.until not in self.events:
+                    hint = nearest(keys.until, self.events) or "record one first (record: done)"
+                    self.fault(f"no event '{one_line(keys.until, 40)}'; {hint}", "until")
+            case "python" | "mark":
+                pass  # they name nothing
+            case "repeat":
+                self.depth += 1
+                self.block(statement.bodies[0] * (min(keys.repeat, 2) if self.depth <= _WALKED_TWICE else 1))
+                self.depth -= 1
+            case "threads":
+                self.threads(statement)
+            case _:
+                assert_never(statement.verb)
+
+    def run(self, run: RunStatement) -> None:
         on: dict[str, str] = {}
-        for name in self.known(keys.reads, "reads", each=True):
+        for name in self.known(run.reads, "reads", each=True):
             on.setdefault(self.tensors[name], name)
         first, a = next(iter(on.items()), ("", ""))
         if len(on) > 1:
             second, b = list(on.items())[1]
             message = f"arithmetic needs all tensors on one device: '{a}' is on {first} and '{b}' on {second}"
             self.fault(f"{message}; write first 'move: {b}' with 'to: {first}'", "reads")
-        device = self.device(keys.device or next(iter(on), None), "device")
-        if on and keys.device is not None and device not in on:
+        device = self.device(run.device or next(iter(on), None), "device")
+        if on and run.device is not None and device not in on:
             message = f"arithmetic on {device} needs its tensors there: '{a}' is on {first}"
             self.fault(f"{message}; write first 'move: {a}' with 'to: {device}'", "device")
-        if keys.gives is not None:
-            self.tensors[keys.gives] = device
-        stream = f"{device}/{keys.stream or STREAM}"
+        if run.gives is not None:
+            self.tensors[run.gives] = device
+        stream = f"{device}/{run.stream}"
         self.streams.setdefault(stream, set()).add(self.thread)
         self.all_streams.add(stream)
         if len(self.all_streams) == _MOST_STREAMS + 1:
@@ -220,7 +273,7 @@ class _Walk:
                 message += nearest(what, ["all", *names, *self.tensors, *self.events])
             self.fault(message, "wait")
 
-    def threads(self, statement: Statement) -> None:
+    def threads(self, statement: PlainStatement) -> None:
         if self.thread:
             self.fault("threads within a thread are not simulated; write them side by side")
             return

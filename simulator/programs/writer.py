@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import assert_never
 
 from simulator.collectives.communicator import Unsuitable
 from simulator.devices.cpu import Cpu
@@ -34,7 +35,7 @@ class Writer:
         costs: c.ProgramPricer,
         device: str | None,
         threads: int | None,
-        write_loop: Callable[[Writer, s.Statement], None],
+        write_loop: Callable[[Writer, s.PlainStatement], None],
     ) -> None:
         self.program, self.places, self.router, self.costs = program, places, router, costs
         self.threads, self.write_loop = threads, write_loop
@@ -81,42 +82,49 @@ class Writer:
 
     def block(self, body: Sequence[s.Statement]) -> None:
         """Write *body* once; raises InputError where a statement cannot be simulated."""
-        state = self.state
         for statement in body:
             self.statements += 1
             self.count(statement.path, len(self.builder.tasks) + self.statements)
-            keys = statement.keys
-            match statement.verb:
-                case "run":
+            match statement:
+                case s.RunStatement():
                     self._run(statement)
-                case "tensor":
-                    device = self.place(keys.device).name
-                    state.tensors[keys.tensor] = c.DeviceTensor(device, statement.size_bytes)
-                case "copy" | "move":
+                case s.CopyStatement():
                     self._copy(statement)
-                case "exchange":
+                case s.ExchangeStatement():
                     self._exchange(statement)
-                case "read":
-                    self._read(keys.read, keys.form)
-                case "wait":
-                    self._wait(keys.wait)
-                case "record":
-                    self.on_host("event", self.front.call_s, use="issue")
-                    state.events[keys.record] = self._named(keys.stream or "").last
-                case "hold":
-                    self.on_host("event", self.front.call_s, use="issue")
-                    stream = self._named(keys.hold)
-                    stream.after = (*stream.after, *state.events.get(keys.until, ()))
-                case "python":
-                    self.on_host("python", keys.python, use="python")
-                case "mark":
-                    noted = state.marks.setdefault(keys.mark, c.MarkState())
-                    noted.numbers.append(self.on_host(keys.mark, 0.0, use="mark"))
-                    noted.count += 1
-                case "repeat":
-                    self.write_loop(self, statement)
-                case "threads":
-                    self._threads(statement)
+                case s.PlainStatement():
+                    self._plain(statement)
+                case _:
+                    assert_never(statement)
+
+    def _plain(self, statement: s.PlainStatement) -> None:
+        state, keys = self.state, statement.keys
+        match statement.verb:
+            case "tensor":
+                state.tensors[keys.tensor] = c.DeviceTensor(self.place(keys.device).name, statement.size_bytes)
+            case "read":
+                self._read(keys.read, keys.form)
+            case "wait":
+                self._wait(keys.wait)
+            case "record":
+                self.on_host("event", self.front.call_s, use="issue")
+                state.events[keys.record] = self._named(keys.stream).last
+            case "hold":
+                self.on_host("event", self.front.call_s, use="issue")
+                stream = self._named(keys.hold)
+                stream.after = (*stream.after, *state.events.get(keys.until, ()))
+            case "python":
+                self.on_host("python", keys.python, use="python")
+            case "mark":
+                noted = state.marks.setdefault(keys.mark, c.MarkState())
+                noted.numbers.append(self.on_host(keys.mark, 0.0, use="mark"))
+                noted.count += 1
+            case "repeat":
+                self.write_loop(self, statement)
+            case "threads":
+                self._threads(statement)
+            case _:
+                assert_never(statement.verb)
 
     def count(self, path: s.Path, steps: int) -> None:
         """Raise InputError at *path* if there are more than ``MAX_STEPS`` *steps*."""
@@ -130,21 +138,21 @@ class Writer:
         stream, about, add = self.host, c.ProgramLabel(use), self.builder.work
         return add(label, self.host_place, seconds, stream=stream, after=after, takes=locks, gives=locks, about=about)
 
-    def _run(self, run: s.Statement) -> None:
-        tensors, keys = self.state.tensors, run.keys
-        place = self.place(keys.device or next((tensors[name].device for name in keys.reads), None))
+    def _run(self, run: s.RunStatement) -> None:
+        tensors = self.state.tensors
+        place = self.place(run.device or next((tensors[name].device for name in run.reads), None))
         self.runs_on_cpu |= isinstance(place.device, Cpu)
         try:
             calls, result_bytes = self.costs.of(run, place)
         except InputError as error:
             raise InputError(self.program.source.fault((*run.path, "run"), error.spelt("value"))) from None
-        needs = self._ready(keys.reads)
+        needs = self._ready(run.reads)
         last: tuple[int, ...] = ()
         for call in calls:
-            last = (self._call(call, place, keys.stream or s.STREAM, needs),)
+            last = (self._call(call, place, run.stream, needs),)
             needs = []
-        if keys.gives is not None:
-            tensors[keys.gives] = c.DeviceTensor(place.name, result_bytes, last, calls[-1].back_s if calls else 0.0)
+        if run.gives is not None:
+            tensors[run.gives] = c.DeviceTensor(place.name, result_bytes, last, calls[-1].back_s if calls else 0.0)
 
     def _call(self, call: c.CallPrice, place: Place, name: str, needs: Sequence[int]) -> int:
         self.state.operators += 1
@@ -183,21 +191,21 @@ class Writer:
             return ((f"{place.name}:multiprocessors", 1.0),)
         return (node.multiprocessors, call.shares[0]), (node.memory, call.shares[1])
 
-    def _copy(self, copy: s.Statement) -> None:
-        name, keys = copy.source, copy.keys
-        tensor, to, gives = self.state.tensors[name], self.place(keys.to), keys.gives or name
+    def _copy(self, copy: s.CopyStatement) -> None:
+        name, gives = copy.tensor, copy.gives
+        tensor, to = self.state.tensors[name], self.place(copy.to)
         if copy.verb == "move" and tensor.device == to.name:
             self.on_host(f"{name} is there", self.front.call_s, use="issue")
             self.state.tensors[gives] = tensor
             return
-        done, is_sync = self._copied(name, tensor, to, pinned=keys.pinned, fresh=keys.fresh, over=keys.stream)
-        waits = keys.blocking if keys.blocking is not None else not self.is_mxnet
+        done, is_sync = self._copied(name, tensor, to, pinned=copy.pinned, fresh=copy.fresh, over=copy.stream)
+        waits = copy.blocking if copy.blocking is not None else not self.is_mxnet
         if waits or (is_sync and not self.is_mxnet):
             done = self.on_host("wait", self.front.wait_s, use="wait", after=[done])
         self.state.tensors[gives] = c.DeviceTensor(to.name, tensor.size_bytes, (done,), self.front.wait_s)
 
     def _copied(
-        self, name: str, tensor: c.DeviceTensor, to: Place, *, pinned: bool, fresh: bool, over: str | None = None
+        self, name: str, tensor: c.DeviceTensor, to: Place, *, pinned: bool, fresh: bool, over: str = ""
     ) -> tuple[int, bool]:
         """Add the copy of *tensor* to *to* on the stream *over*; return its last activity, and whether it blocks."""
         question = self._question(tensor, to, pinned=pinned, fresh=fresh)
@@ -207,7 +215,7 @@ class Writer:
         about = c.ProgramLabel("copy", bytes=tensor.size_bytes)
         gpu = tensor.device if kind in ("d2h", "d2d", "p2p") else to.name
         ordered = None
-        if not self.is_mxnet or over is not None:
+        if not self.is_mxnet or over:
             ordered = self.stream(gpu, (over or s.STREAM).rpartition("/")[2])
         behind = () if ordered is None else (*ordered.last, *ordered.after)
         after: tuple[int, ...] = (issued, *tensor.ready, *behind)
@@ -222,7 +230,7 @@ class Writer:
                 number = add(own, task.parts, stream=f"{gpu}/{beside}", after=after, place=gpu, about=about)
                 after = (number,)
         self.stream(gpu, beside).last = (number,)
-        if ordered is not None and (behind or over is not None):
+        if ordered is not None and (behind or over):
             ordered.after = (*ordered.after, number)
         return number, not pinned and kind in ("h2d", "d2h", "h2h")
 
@@ -250,18 +258,18 @@ class Writer:
             socket=end if is_socket else "",
         )
 
-    def _exchange(self, exchange: s.Statement) -> None:
+    def _exchange(self, exchange: s.ExchangeStatement) -> None:
         gpu = self.places.machine.nodes[self.places.machine.gpus[0]].name
         try:
             fragment = self.costs.exchanged(exchange)
         except Unsuitable as error:
-            message = f"{exchange.keys.strategy} does not fit: {error.why}"
+            message = f"{exchange.strategy} does not fit: {error.why}"
             raise InputError(self.program.source.fault((*exchange.path, "exchange"), message)) from None
         self.state.copies += 1
-        label, over = exchange.keys.exchange, exchange.keys.stream or "communication"
+        label, over = exchange.collective, exchange.stream
         stream, name = self.stream(gpu, over), f"{gpu}/{over}"
         issued = self.on_host(label, self.places.constants["dispatch"].bare_launch_s, use="issue")
-        after = (issued, *stream.after, *self._ready(exchange.keys.reads))
+        after = (issued, *stream.after, *self._ready(exchange.reads))
         about = c.ProgramLabel("copy", bytes=exchange.size_bytes)
         number = self.builder.add(label, (fragment,), stream=name, after=after, place=gpu, about=about)
         stream.last, stream.after, stream.back_s = (number,), (), self.front.wait_s
@@ -301,7 +309,7 @@ class Writer:
         if form == "print":
             self.on_host("print", self.front.print_s, use="python")
 
-    def _threads(self, threads: s.Statement) -> None:
+    def _threads(self, threads: s.PlainStatement) -> None:
         started = self.on_host("threads start", 0.0, use="mark")
         host, ends = self.host, [started]
         self.builder.queues[LOCK] = 1
@@ -318,9 +326,9 @@ def _shared(body: Sequence[s.Statement]) -> dict[str, set[str]]:
     """Return the streams on which each device runs operators; those on the default device are under ``""``."""
     found: dict[str, set[str]] = {}
     for statement in body:
-        if statement.verb == "run":
-            found.setdefault(statement.keys.device or "", set()).add(statement.keys.stream or s.STREAM)
-        for each in statement.bodies:
+        if isinstance(statement, s.RunStatement):
+            found.setdefault(statement.device or "", set()).add(statement.stream)
+        for each in statement.bodies if isinstance(statement, s.PlainStatement) else ():
             for device, streams in _shared(each).items():
                 found.setdefault(device, set()).update(streams)
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
@@ -14,8 +15,12 @@ from simulator.devices.predict import steady_device
 from simulator.errors import InputError
 from simulator.programs import loops
 from simulator.programs.costs import SkippedRepetitions
+from simulator.programs.reader import VERBS, load_program
+from simulator.programs.statements import Keys, PlainStatement, Verb, check_program
+from simulator.programs.writer import Writer
 from simulator.questions.single import OperatorQuestion, ProgramQuestion
 from simulator.questions.where import Where
+from simulator.records import replace
 from simulator.results.program import ProgramResult
 from simulator.results.trace import program_trace
 from simulator.step.operator import operator_s
@@ -41,6 +46,24 @@ def faults(folder: Path, body: str) -> list[str]:
     with pytest.raises(InputError) as error:
         run(folder, body)
     return [str(fault).rpartition("program.yaml:")[2] for fault in error.value.faults]
+
+
+# -- verbs -------------------------------------------------------------------------------
+
+
+def test_every_verb_of_the_table_is_read() -> None:
+    assert {*VERBS} == {*get_args(Verb)}
+
+
+def test_a_verb_that_nothing_does_is_an_error() -> None:
+    program = load_program("", f"{HEAD}program: [{{mark: begin}}]")
+    places = SESSION.places(Where("p3.8xlarge"))
+    sung: Any = PlainStatement(("program", 1), "sing", Keys())  # type: ignore[arg-type]
+    with pytest.raises(AssertionError, match="sing"):
+        check_program(replace(program, body=(sung,)), places, None)
+    unpriced: Any = None
+    with pytest.raises(AssertionError, match="sing"):
+        Writer(program, places, unpriced, unpriced, None, None, unpriced).block((sung,))
 
 
 # -- one queue -------------------------------------------------------------------------
