@@ -217,9 +217,11 @@ def faster(
                 found.append((Alternative(words, time_s, fits, batch, batch * asked.micro_batches), context, asked))
     found.sort(key=lambda each: round(each[0].step_time_s, 12))
     alternatives = [other for other, _, _ in found]
-    for i, (other, context, asked) in [each for each in enumerate(found) if each[1][0].fits][:1]:
+    best = next((i for i, other in enumerate(alternatives) if other.fits), None)
+    if best is not None:
+        _, context, asked = found[best]
         most = max(need.total_bytes for need in needs(context, asked))
-        alternatives[i] = replace(other, total_bytes=most)
+        alternatives[best] = replace(alternatives[best], total_bytes=most)
     return tuple(alternatives)
 
 

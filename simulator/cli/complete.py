@@ -1,12 +1,17 @@
 """Completion in bash, zsh and fish: the possible words, whose data are imported when needed, and the scripts."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import get_completion_class, shell_complete
 
 from simulator.console import later
+
+if TYPE_CHECKING:
+    from simulator.cli.written import Option
 
 SHELLS = ("bash", "zsh", "fish")
 VARIABLE = "_SIMULATE_COMPLETE"
@@ -52,7 +57,7 @@ def sample_kinds() -> Iterable[str]:
     return dict.fromkeys(find_entry(name).sample for name in network_names())
 
 
-def completed(said: Any, incomplete: str) -> list[str]:
+def completed(said: Option, incomplete: str) -> list[str]:
     """Return what *incomplete* may become: a value of the option *said*, or several with commas between."""
     before, comma, last = incomplete.rpartition(",") if said.listed else ("", "", incomplete)
     call, *given = said.complete.split()

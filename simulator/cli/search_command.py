@@ -23,7 +23,7 @@ from simulator.questions.checks import From
 from simulator.questions.layout import REPLICAS
 from simulator.records import replace
 from simulator.results.columns import duration_column, percent, rate_words
-from simulator.results.comparison import error_of, ratio_of, times_words
+from simulator.results.comparison import comparison_width, ratio_of, times_words
 from simulator.results.confidence import BAND_HEAD, band_words
 from simulator.results.headline import over_words
 from simulator.results.rates import rates_of
@@ -161,7 +161,7 @@ def _best_verdict(best: Ranking) -> list[str]:
     first, *others = best.ranking
     name = first.candidate.layout.words
     ratios = {
-        each.candidate.layout.words: ratio_of(each.step_time_s, first.step_time_s, (each.error, first.error))
+        each.candidate.layout.words: ratio_of(each.step_time_s, first.step_time_s, (each.width, first.width))
         for each in others
     }
     alike = [way for way, ratio in ratios.items() if not ratio.is_clear]
@@ -310,9 +310,9 @@ def _curve_lines(curve: Curve, more: Callable[[Style], list[str]], style: Style)
 def _curve_verdict(curve: Curve) -> str:
     knee, results = curve.knee, curve.results
     sample, last = results[0].step.sample, results[-1]
-    errors = [error_of(result.confidence.estimate) for result in results]
+    widths = [comparison_width(result.confidence.estimate) for result in results]
     fits = "; all fit" * all(result.fits for result in results)
-    kept_of = [ratio_of(each, 1.0, (errors[0], error)) for each, error in zip(curve.efficiency, errors, strict=True)]
+    kept_of = [ratio_of(each, 1.0, (widths[0], width)) for each, width in zip(curve.efficiency, widths, strict=True)]
     if knee is None:
         rate = f"{rate_words(last.throughput)} {sample}/s"
         kept = f"at efficiency {kept_of[-1].share_words}, {rate}; bound by {limit_words(last)}{fits}"

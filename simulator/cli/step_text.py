@@ -91,7 +91,8 @@ def _next(result: TrainingResult) -> str:
     if link is not None and link.kind in view.NETWORKS:
         faster = mention("fabric", f"{_FASTER * link.nominal_Bps * 8e-9:.6g}Gbit/s")
         return f"{faster}, to see what a faster network gains"
-    for best in [each for each in result.alternatives if each.fits][:1]:
+    best = next((each for each in result.alternatives if each.fits), None)
+    if best is not None:
         needs = "" if best.total_bytes is None else f", needs {format_size(best.total_bytes, 3)} of memory"
         return f"{best.change}, {result.step_time_s / best.step_time_s:.2f} times as fast{needs}; -v says more"
     if result.question.options.recompute != "none" and need.total_bytes < need.available_bytes / 2:

@@ -22,7 +22,7 @@ from simulator.console.files import OutputFile
 from simulator.errors import Fault, InputError, TopocastError, few, nearest, one_line
 from simulator.results import SCHEMA_VERSION, taken
 from simulator.results.columns import percent, rate_words
-from simulator.results.comparison import Error, Ratio, ratio_of, times_words
+from simulator.results.comparison import ComparisonWidth, Ratio, ratio_of, times_words
 from simulator.results.confidence import BAND_HEAD, ends_words
 from simulator.results.rates import rates_of
 from simulator.results.result import Result, listed
@@ -39,7 +39,7 @@ MOST_POINTS = 100_000
 _TOGETHER = 8  # points of a job, which share a network
 _OF_TOKENS = ("tokens_per_s", "tokens_per_s_per_device", "energy_J_per_token")
 _ERRORS = ("ways_error", "machines_error")  # half-widths, as logarithms, of what does not cancel in a comparison
-_OWN = ("own_error", "own_class")  # as :class:`Error` has them
+_OWN = ("own_error", "own_class")  # as :class:`ComparisonWidth` has them
 _OTHER_ERRORS = {"topology", "nodes", "gpus", "device", "fabric", "workload", "precision"}  # with these, less cancels
 _FIGURES = (
     *("time_s", "low_s", "high_s", "samples_per_s", *_OF_TOKENS, "mfu", "price_per_million_tokens", "price_currency"),
@@ -337,9 +337,10 @@ def _verdict(over: Sequence[str], rows: Sequence[Row], ranked: Sequence[Row]) ->
 
 def _ratio(over: Sequence[str], slower: Row, faster: Row) -> Ratio:
     """Return how many times as long a sample takes; of other machines, workloads and precisions less errors cancel."""
-    usual = _ERRORS[bool(_OTHER_ERRORS.intersection(over))]
+    common = _ERRORS[bool(_OTHER_ERRORS.intersection(over))]
     mine, theirs = (
-        None if row[usual] is None else Error(row[usual], *(row[name] for name in _OWN)) for row in (slower, faster)
+        None if row[common] is None else ComparisonWidth(*(row[name] for name in (common, *_OWN)))
+        for row in (slower, faster)
     )
     return ratio_of(1 / slower["samples_per_s"], 1 / faster["samples_per_s"], (mine, theirs))
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 T = TypeVar("T", bound="Values")
 
-_PACKAGES: dict[str, str] = {}  # by file: the top-level package of its class, once imported
+_READERS: dict[str, type[Values]] = {}  # by file: the class that reads it, once imported
 
 
 class Values:
@@ -33,7 +33,7 @@ class Values:
 
     def __init_subclass__(cls, file: str) -> None:
         cls.FILE = file
-        _PACKAGES[file] = cls.__module__.partition(".")[0]
+        _READERS[file] = cls
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         nested: dict[str, dict[str, Any]] = {}
@@ -63,7 +63,8 @@ def by_name(cls: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any
 
 def constants_path(name: str) -> Traversable:
     """Return the path of the file *name*."""
-    return files(f"{_PACKAGES.get(name, 'simulator')}.constants").joinpath(f"{name}.json")
+    package = _READERS.get(name, Constants).__module__.partition(".")[0]
+    return files(f"{package}.constants").joinpath(f"{name}.json")
 
 
 def constants_file(name: str) -> dict[str, Any]:
@@ -89,11 +90,22 @@ class Constants:
         self._filled: dict[type[Values] | str, Any] = {}
 
     def __getitem__(self, file: str) -> Values:
-        """Return the numbers of *file*, or of a part of it (``front_ends.mxnet``); the same object each time."""
+        """Return the numbers of *file*, or of a part of it (``front_ends.mxnet``); the same object each time.
+
+        Those of parts are not among the numbers of their file.  Raises ValueError if there are none of that name, or
+        if a class reads the file, as its parts are more than numbers.
+        """
         if file not in self._filled:
             name, _, part = file.partition(".")
+            if name in _READERS:
+                raise ValueError(f"{file}: read by constants({_READERS[name].__name__}) alone")
             values = {**_values(name), **_below(self.changed, name)}
-            self._filled[file] = Values(_below(values, part) if part else values)
+            numbers = {
+                key: value for key, value in (_below(values, part) if part else values).items() if "." not in key
+            }
+            if not numbers:
+                raise ValueError(f"{file}: there are no such constants")
+            self._filled[file] = Values(numbers)
         found: Values = self._filled[file]
         return found
 

@@ -19,20 +19,20 @@ TIE = 1e-2  # relative; no model of a real machine resolves less, and most resol
 
 
 class Ratio(NamedTuple):
-    """A ratio of two times; ``error`` is the half-width of its logarithm, None where it is not known."""
+    """A ratio of two times; ``half_width`` is that of its logarithm, None where it is not known."""
 
     value: float
-    error: float | None = None
+    half_width: float | None = None
 
     @property
     def inverse(self) -> Ratio:
         """The ratio of the two the other way round."""
-        return Ratio(1.0 / self.value, self.error)
+        return Ratio(1.0 / self.value, self.half_width)
 
     @property
     def unsure(self) -> float:
         """The relative difference below which the two are equal."""
-        return TIE if self.error is None else max(TIE, math.expm1(self.error))
+        return TIE if self.half_width is None else max(TIE, math.expm1(self.half_width))
 
     @property
     def is_clear(self) -> bool:
@@ -42,16 +42,16 @@ class Ratio(NamedTuple):
     @property
     def band(self) -> str:
         """The band of the ratio: 80 % band 1.3 to 1.9; empty without one."""
-        if self.error is None:
+        if self.half_width is None:
             return ""
-        low, high = (f"{self.value * math.exp(end):.3g}" for end in (-self.error, self.error))
+        low, high = (f"{self.value * math.exp(end):.3g}" for end in (-self.half_width, self.half_width))
         return f"{BAND_HEAD} {low} to {high}"
 
     @property
     def signed_words(self) -> str:
         """How much more or less that is: +45.9 %; 80 % band 35 to 57 %."""
         more = f"{100 * (self.value - 1):+.1f} %"
-        return f"{more}; {self._percents(1.0)[2:-1]}" if self.error is not None else more
+        return f"{more}; {self._percents(1.0)[2:-1]}" if self.half_width is not None else more
 
     @property
     def share_words(self) -> str:
@@ -59,9 +59,9 @@ class Ratio(NamedTuple):
         return f"{percent(self.value)}{self._percents(0.0)}"
 
     def _percents(self, less: float) -> str:
-        if self.error is None:
+        if self.half_width is None:
             return ""
-        low, high = (f"{100 * (self.value * math.exp(end) - less):.0f}" for end in (-self.error, self.error))
+        low, high = (f"{100 * (self.value * math.exp(end) - less):.0f}" for end in (-self.half_width, self.half_width))
         return f" ({BAND_HEAD} {low} to {high} %)"
 
     def more_words(self, what: str) -> str:
@@ -76,26 +76,31 @@ class Ratio(NamedTuple):
         return f"equal within the model's error of {100 * self.unsure:.0f} %: {apart}"
 
 
-class Error(NamedTuple):
-    """What errs in a comparison: ``usual``, and ``own``, which the answer's parts of the class ``of`` add."""
+class ComparisonWidth(NamedTuple):
+    """An answer's part of a :class:`Ratio`'s ``half_width``: logarithms, as in :class:`Estimate`.
 
-    usual: float
+    ``common``: of all such answers.  ``own``: what this answer's parts of the class ``own_class`` add.
+    """
+
+    common: float
     own: float = 0.0
-    of: str = ""
+    own_class: str = ""
 
 
-def error_of(found: Estimate | None, *, same: bool = True) -> Error | None:
-    """Return what errs of *found* against an answer for the *same* machine, or for another."""
-    return None if found is None else Error(found.ways if same else found.machines, found.own, found.own_class)
+def comparison_width(found: Estimate | None, *, same: bool = True) -> ComparisonWidth | None:
+    """Return the part of *found* in a comparison with an answer for the *same* machine, or for another."""
+    return (
+        None if found is None else ComparisonWidth(found.ways if same else found.machines, found.own, found.own_class)
+    )
 
 
-def ratio_of(slower: float, faster: float, errors: tuple[Error | None, Error | None]) -> Ratio:
-    """Return the ratio of two times, given what errs of each; own errors of one class cancel, others do not."""
-    mine, theirs = errors
+def ratio_of(slower: float, faster: float, widths: tuple[ComparisonWidth | None, ComparisonWidth | None]) -> Ratio:
+    """Return the ratio of two times, given the width of each; own ones of one class cancel, others do not."""
+    mine, theirs = widths
     known = None
     if mine is not None and theirs is not None:
-        own = (mine.own - theirs.own,) if mine.of == theirs.of else (mine.own, theirs.own)
-        known = math.hypot(mine.usual, theirs.usual, *own)
+        own = (mine.own - theirs.own,) if mine.own_class == theirs.own_class else (mine.own, theirs.own)
+        known = math.hypot(mine.common, theirs.common, *own)
     return Ratio(slower / faster if faster > 0 else math.inf, known)
 
 
@@ -129,8 +134,8 @@ class ChangeEffect:
         found = [part for part in self.parts_s if abs(part[2] - part[1]) >= least_s]
         return sorted(found, key=lambda part: -round(abs(part[2] - part[1]), 12))
 
-    def said(self, of: str = "", error: float | None = None) -> str:
-        """Return the first line of an answer; *of* names what took the time; *error* is that of :class:`Ratio`."""
+    def said(self, of: str = "", half_width: float | None = None) -> str:
+        """Return the first line of an answer; *of* names what took the time; *half_width*: as :class:`Ratio` has it."""
         line = f"changed: {'; '.join(self.what)}"
         if self.delay_s is not None and self.then_s is not None:
             late = f"{format_duration(abs(self.delay_s))} {'earlier' if self.delay_s < 0 else 'later'}"
@@ -140,18 +145,22 @@ class ChangeEffect:
         takes = f": {of or 'the whole'} takes" if self.delay_s is None else f"; {of or 'it'} takes"
         takes, without = f"{takes} {format_duration(self.time_s)}", format_duration(self.without_s)
         if not math.isclose(self.without_s, self.time_s, rel_tol=1e-9):
-            more = Ratio(self.time_s / self.without_s, error).signed_words
+            more = Ratio(self.time_s / self.without_s, half_width).signed_words
             return f"{line}{takes} instead of {without} ({more}){self._cause()}"
         return f"{line}{f' instead of {without}' if self.delay_s is not None else f'{takes}, as without that'}"
 
     def _cause(self) -> str:
         lost_s = self.time_s - (self.without_s or 0.0)
-        for name, without_s, with_s in self.losses_s()[:1]:
+        if losses := self.losses_s():
+            name, without_s, with_s = losses[0]
             if (share := (with_s - without_s) / lost_s) > 0:
                 most = "all" if share >= 1 else "nearly all" if share > _NEARLY else f"{100 * share:.0f} %"
                 takes = f"{format_duration(with_s, 3)} instead of {format_duration(without_s, 3)}"
                 return f"; {most} of the {'gain' if lost_s < 0 else 'loss'}: {name}, {takes}"
-        return "".join(f"; {name}: {instead} instead of {without}" for name, without, instead in self.others[:1])
+        if not self.others:
+            return ""
+        what, without, instead = self.others[0]
+        return f"; {what}: {instead} instead of {without}"
 
 
 def unlike(found: Mapping[str, tuple[object, object]]) -> tuple[tuple[str, str, str], ...]:

@@ -7,7 +7,7 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from simulator.results.columns import percent, rate_words, three_digits
-from simulator.results.comparison import error_of, ratio_of, times_words
+from simulator.results.comparison import comparison_width, ratio_of, times_words
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.rates import rates_of, tflops_words
 from simulator.results.step_confidence import UNSURE, fits_by_band, memory_band, memory_band_words, step_confidence
@@ -127,8 +127,8 @@ def _communication_words(result: TrainingRun) -> str:
         cost = f"{links} {'is enough' if enough else 'holds the step up'}: communication costs {share} {exposed}"
     if _gains(result):
         several = f"{result.device_count:,} {'devices' if result.step.on_host else 'GPUs'}"
-        error = error_of(step_confidence(result).estimate)
-        ratio = ratio_of(result.device_count * result.scaling_efficiency, 1.0, (error, error))
+        width = comparison_width(step_confidence(result).estimate)
+        ratio = ratio_of(result.device_count * result.scaling_efficiency, 1.0, (width, width))
         band = f" ({ratio.band})" * bool(ratio.band)
         work, lost_s = f"{several} do {times_words(ratio.value)} times the work of one{band}", whole_s - result.alone_s
         if 0 < exposed_s <= lost_s:

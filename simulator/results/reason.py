@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from simulator.plan.plan import Plan
 from simulator.results import WORDS
 from simulator.results.columns import percent
-from simulator.results.comparison import TIE, Ratio, error_of, ratio_of, times_words
+from simulator.results.comparison import TIE, Ratio, comparison_width, ratio_of, times_words
 from simulator.results.result import Result, listed, name_among
 from simulator.units import format_duration, format_size
 
@@ -175,7 +175,8 @@ def _is_slower(best: Answer, other: Answer) -> bool:
 
 def _ratio(best: Answer, other: Answer) -> Ratio:
     """Return how many times as long *other* takes; on one machine, more of the errors cancel."""
-    mine, theirs = (error_of(each.confidence.estimate, same=best.machine == other.machine) for each in (best, other))
+    same = best.machine == other.machine
+    mine, theirs = (comparison_width(each.confidence.estimate, same=same) for each in (best, other))
     return ratio_of(_s_a_sample(other), _s_a_sample(best), (mine, theirs))
 
 
@@ -190,7 +191,7 @@ def _remedied(best: TrainingResult, other: TrainingResult, among: Sequence[Train
     change = next((each for each in other.remedies if each.step_time_s is not None and each.trains_all), None)
     if change is None or change.step_time_s is None:
         return ""
-    ratio = Ratio(change.step_time_s / other.samples / _s_a_sample(best), _ratio(best, other).error)
+    ratio = Ratio(change.step_time_s / other.samples / _s_a_sample(best), _ratio(best, other).half_width)
     if abs(ratio.value - 1.0) < _EQUAL:  # it is the best
         return ""
     error = f" of {100 * ratio.unsure:.0f} %"

@@ -15,7 +15,7 @@ from simulator.errors import InputError, refused
 from simulator.questions.layout import parse_layout
 from simulator.records import dataclass, replace
 from simulator.results import SCHEMA_VERSION, WORDS, plain, taken
-from simulator.results.comparison import Error, error_of
+from simulator.results.comparison import ComparisonWidth, comparison_width
 from simulator.results.rates import Rates, rates_from, rates_of
 from simulator.results.step_confidence import all_fit_by_band
 from simulator.results.step_view import SHARE_WORDS, time_shares
@@ -43,7 +43,7 @@ class RankedLayout(NamedTuple):
     outside: tuple[str, ...]
     fits_by_band: bool | None
     rates: Rates
-    error: Error | None  # in comparisons on the same machine
+    width: ComparisonWidth | None  # in comparisons on the same machine
     available_bytes: float
 
 
@@ -121,8 +121,8 @@ def find_best(
             if answer["step_time_s"] is not None:
                 band = None if answer["band"] is None else Band(**answer["band"])
                 told: dict[str, Any] = {name: answer[name] for name in _AS_TOLD}
-                error = None if answer["error"] is None else Error(*answer["error"])
-                told |= {"shares_s": dict(answer["shares"]), "band": band, "error": error}
+                width = None if answer["width"] is None else ComparisonWidth(*answer["width"])
+                told |= {"shares_s": dict(answer["shares"]), "band": band, "width": width}
                 told |= {"rates": rates_from(answer["rates"])}
                 ranking.append(RankedLayout(way, outside=tuple(answer["outside"]), **told))
             elif answer["reason"] is None:
@@ -194,7 +194,7 @@ def simulate_way(space: Space, way: Candidate, bound_s: float) -> dict[str, Any]
     return {
         "step_time_s": result.step_time_s,
         **result.confidence.to_dict(),
-        "error": error_of(result.confidence.estimate),
+        "width": comparison_width(result.confidence.estimate),
         **taken(need, "memory_bytes=total_bytes available_bytes"),
         "fits_by_band": all_fit_by_band(result),
         "rates": plain(rates_of(result)),

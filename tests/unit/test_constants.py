@@ -127,8 +127,14 @@ IN_PARTS = ("cpu_libraries", "front_ends", "tensor_product")  # parts that code 
 
 
 def filled(file: str) -> Any:
-    """Return the constants of *file*, as code reads them."""
+    """Return the constants of *file*, as code reads them, or of a part of it."""
     return DEFAULT(READERS[file]) if file in READERS else DEFAULT[file]
+
+
+def parts_of(file: str) -> set[str]:
+    """Return the parts of *file* that code reads as files of their own: ``front_ends.mxnet``."""
+    parts = {key.partition(".")[0] for key in document(file)["constants"] if "." in key}
+    return {f"{file}.{part}" for part in parts} if file in IN_PARTS else set()
 
 
 @cache
@@ -203,9 +209,56 @@ def test_every_constant_in_a_file_is_read() -> None:
     for name in FILES:
         for key in document(name)["constants"]:
             head, _, rest = key.partition(".")
-            assert head in read or isinstance(getattr(filled(name), head), dict | Values), f"{name}.{key}"
-            if isinstance(getattr(filled(name), head), Values) or (rest and name in IN_PARTS):
+            of = filled(f"{name}.{head}") if rest and name in IN_PARTS else getattr(filled(name), head)
+            assert head in read or isinstance(of, dict | Values), f"{name}.{key}"
+            if isinstance(of, Values):
                 assert rest in read, f"{name}.{key}"
+
+
+def names_in(key: ast.expr) -> set[str]:
+    """Return the names that *key* of ``constants[key]`` may be; what a variable completes is each part of its file."""
+    if isinstance(key, ast.IfExp):
+        return names_in(key.body) | names_in(key.orelse)
+    if isinstance(key, ast.JoinedStr):
+        assert isinstance(key.values[0], ast.Constant)
+        return parts_of(str(key.values[0].value).removesuffix("."))
+    return {str(key.value)} if isinstance(key, ast.Constant) else set()
+
+
+def test_every_file_that_code_names_has_numbers_and_no_class_that_reads_it() -> None:
+    keys = [
+        node.slice
+        for tree in trees().values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Subscript)
+        and getattr(node.value, "attr", getattr(node.value, "id", "")) in ("constants", "DEFAULT")
+        and not isinstance(node.slice, ast.Name)
+    ]
+    named = set().union(*map(names_in, keys))
+    assert all(map(names_in, keys))
+    assert {"gemm", "front_ends.mxnet", "tensor_product.warps", "cpu_libraries.eigen"} <= named
+    for name in named:
+        assert vars(DEFAULT[name]), name
+
+
+@pytest.mark.parametrize(
+    "name", ["front_ends.mxnt", "front_ends.mxnet.operator_s", "cpu_libraries", "cpu_libraries.onednn"]
+)
+def test_a_part_without_numbers_is_refused(name: str) -> None:
+    for _ in range(2):  # and not kept
+        with pytest.raises(ValueError, match=f"^{name}: there are no such constants$"):
+            Constants()[name]
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_file_is_not_read_without_its_class(name: str) -> None:
+    with pytest.raises(ValueError, match=f"read by constants\\\\({READERS[name].__name__}\\\\) alone"):
+        DEFAULT[name]
+
+
+def test_parts_are_not_among_the_numbers_of_their_file() -> None:
+    assert not hasattr(DEFAULT["tensor_product"], "copies")
+    assert all(isinstance(value, int | float) for value in vars(DEFAULT["tensor_product"]).values())
 
 
 def test_a_protocol_has_what_is_said_of_another_one_that_it_is_like() -> None:

@@ -49,6 +49,22 @@ def test_a_file_takes_a_tenth_of_what_is_free_in_whole_blocks(monkeypatch: pytes
     assert storage.file_bytes(0) == 0
 
 
+def test_an_interrupt_while_the_file_is_opened_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, before = os.open, _descriptors()
+
+    def interrupted(path: Any, flags: int, *mode: int) -> int:
+        if flags & os.O_CREAT:  # as tempfile makes the file
+            return opened(path, flags, *mode)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "open", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ScratchFile(tmp_path, BLOCK)
+    monkeypatch.undo()
+    assert list(tmp_path.iterdir()) == []
+    assert _descriptors() == before
+
+
 @pytest.mark.slow
 @needs_linux
 def test_every_access_is_measured_and_nothing_is_left(bench: Bench, tmp_path: Path) -> None:

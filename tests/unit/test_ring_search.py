@@ -12,6 +12,7 @@ from simulator.collectives.communicator import Communicator, Request
 from simulator.collectives.registry import find_strategy
 from simulator.collectives.search import Budget, _grown, _listed, link_graph
 from simulator.collectives.search.rings import FoundRing, find_rings, round_rates
+from simulator.errors import SimulationError
 from simulator.network.compiling import compile_machine
 from simulator.network.machine import Machine
 from simulator.topology.load import load_topology
@@ -46,6 +47,13 @@ def links_of(machine: Machine, rings: list[FoundRing]) -> Counter[str]:
 
 def nvlink_counts(machine: Machine) -> dict[str, int]:
     return {link.name: link.count for link in machine.links if link.kind == "nvlink"}
+
+
+def test_a_ring_without_one_of_its_routes_is_an_error_with_its_hop(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = compile_machine(load_topology("p3.16xlarge"))
+    monkeypatch.setattr("simulator.network.routing.Router.direct", lambda *_: None)
+    with pytest.raises(SimulationError, match=r"^a ring has no route from gpu\d to gpu\d$"):
+        rings_of(machine, tuple(range(8)), both=True)
 
 
 def test_the_six_directed_rings_of_the_cube_mesh(cube: Machine) -> None:

@@ -14,7 +14,7 @@ from simulator.topology.parts import CpuPart
 from simulator.workload import Collective
 from simulator.workload.operators import Reduction
 from validate.kinds.kind import CELLS, WORDS, Cell, RowQuestion, Timed, kind_of
-from validate.kinds.timing import beside_s
+from validate.kinds.timing import less_s
 from validate.tables import cells
 from validate.tables.cells import NotScored, number, whole_or_none
 from validate.tables.names import RowNames
@@ -188,7 +188,7 @@ def _beside_work(cell: Cell, names: RowNames, copy: single.CopyQuestion) -> RowQ
         )
         for text in (lines, held)
     )
-    return RowQuestion(whole, timing=Timed(beside_s, (-1.0, alone)))  # the work behind what held the device up
+    return RowQuestion(whole, timing=Timed(less_s, (alone,)))  # the work behind what held the device up
 
 
 _KINDS: Mapping[str, tuple[single.CopyKind, bool]] = WORDS["copies"]

@@ -143,7 +143,7 @@ def _conv2d(size: Size, _: Cell) -> ops.Operator:
     return found
 
 
-def _copy(size: Size, cell: Cell) -> ops.Operator:
+def _copy_or_cast(size: Size, cell: Cell) -> ops.Operator:
     """Read a copy, in the form ``variant``, or a cast to the format ``variant``."""
     n, read = size("rows") * size("cols"), ELEMENT_BYTES[cast(Precision, cell("dtype"))]
     written, form = read, cell("variant")
@@ -219,7 +219,7 @@ _READERS: dict[str, Callable[[Size, Cell], ops.Operator]] = {
     "permute": lambda size, cell: ops.Permute(size("rows"), size("cols"), size("batch"), cell("variant") == "back"),
     "rotary": lambda size, _: ops.Rotary(size("rows") * size("cols")),
     "gated": lambda size, cell: ops.Gated(size("rows") * size("cols"), "gelu" if cell("variant") == "gelu" else "silu"),
-    **dict.fromkeys(("cast", "copy"), _copy),
+    **dict.fromkeys(("cast", "copy"), _copy_or_cast),
     "update": _update,
     "sum": lambda size, _: ops.Reduction(size("rows"), size("cols")),
     "max_pool": _max_pool,

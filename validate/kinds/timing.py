@@ -98,9 +98,14 @@ def replayed_s(warp_clock_s: float, copied: Sequence[Question], asked_s: float, 
     return asked_s + costs.replay_s + max(0.0, warp_clock_s * costs.cache_clocks - copied_s)
 
 
-def beside_s(times: float, other: Question, asked_s: float, session: Session) -> float:
-    """Return the seconds with *times* the time of the *other* question, -1 for one that the clock leaves out."""
-    return asked_s + times * session.time_s(other)
+def plus_s(other: Question, asked_s: float, session: Session) -> float:
+    """Return the seconds with those of the *other* question, which the clock counts as well."""
+    return asked_s + session.time_s(other)
+
+
+def less_s(other: Question, asked_s: float, session: Session) -> float:
+    """Return the seconds without those of the *other* question, which the clock leaves out."""
+    return asked_s - session.time_s(other)
 
 
 def from_start_s(counted: int, ran: int, ranks: int, asked_s: float, session: Session) -> float:

@@ -128,11 +128,14 @@ class Sight:
         if a == b:
             return
         if link.kind in GPU_LINKS:
-            self._join(a, b, _NVL, *(min(_nvlink(end, link) for end in ends if end.kind == "gpu"),) * 2)
+            width = min(_nvlink(end, link) for end in ends if end.kind == "gpu")
+            self._join(a, b, _NVL, width, width)
         elif link.kind == "c2c":
-            self._join(a, b, _C2C, *(link.bandwidth_Bps / 1e9,) * 2)
+            width = link.bandwidth_Bps / 1e9
+            self._join(a, b, _C2C, width, width)
         elif link.kind == "pcie":
-            self._join(a, b, _PIX, *(t.planned_pcie(link.nominal_Bps / link.count) * link.count,) * 2)
+            width = t.planned_pcie(link.nominal_Bps / link.count) * link.count
+            self._join(a, b, _PIX, width, width)
         elif link.kind == "socket":
             self._join(a, b, _SYS, *(planned_socket(end, link, self._version) for end in ends))
 

@@ -208,7 +208,7 @@ def communicator_bytes(
                 used |= set() if collective in SENDING else {nccl.choice(graph, collective, size_bytes).algorithm}
     else:
         used = {name for name in ALGORITHMS if has(nccl.version, name)}
-    return taken.bytes(used, n_peers)
+    return taken.collective_bytes(used) + taken.peer_bytes(n_peers) + taken.shared_bytes(n_peers)
 
 
 class _Taken:
@@ -236,8 +236,8 @@ class _Taken:
         ranks = self._group.ranks
         return not self._group.router.route(ranks[a], ranks[b]).transport.endswith(staged)
 
-    def bytes(self, algorithms: Collection[str], n_peers: int) -> float:
-        """Return the bytes for *algorithms*, and for sends to *n_peers* ranks, those of the same machine first."""
+    def collective_bytes(self, algorithms: Collection[str]) -> float:
+        """Return the bytes of channels, and of their connections for collectives by *algorithms*."""
         n, hosts, channels = self._group.n_ranks, self._graph.n_nodes, self._graph.comm_channels
         turn = 1 / self._on_host  # of each channel's connections to other machines
         inside = self._peer * ((1 - turn) if self._several else 1)
@@ -256,13 +256,20 @@ class _Taken:
             found += _pages(2 * self._nvls * each * self._graph.nvls_channels)
         if "nvls_tree" in algorithms and self._several:
             found += self._nvls * edges * self._network
+        return found
+
+    def peer_bytes(self, n_peers: int) -> float:
+        """Return the bytes of connections for sends to *n_peers* ranks, those of the same machine first."""
+        channels = min(self._sending, 1 << (max(2, 2 * self._nvlinks) - 1).bit_length())
+        if self._several:
+            channels = min(channels, self._graph.channels_to_a_peer)
+        return min(n_peers, self._on_host - 1) * channels * self._peer
+
+    def shared_bytes(self, n_peers: int) -> float:
+        """Return the bytes of buffers that all sends to *n_peers* ranks over a network share."""
         chunk = _NVLINK_CHUNK if self._nvlinks and not self._several else _NET_CHUNK
         at_once = 2 if n_peers and self._network else int(has(self._version, "pxn") and self._is_eager)
-        each = min(self._sending, 1 << (max(2, 2 * self._nvlinks) - 1).bit_length())
-        if self._several:
-            each = min(each, self._graph.channels_to_a_peer)
-        near = min(n_peers, self._on_host - 1) * each * self._peer
-        return found + near + at_once * self._sending * _SHARED_STEPS * chunk
+        return at_once * self._sending * _SHARED_STEPS * chunk
 
 
 _CHANNELS = 20 // 2

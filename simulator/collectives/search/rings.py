@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.search import LISTED_UP_TO, LinkGraph, best_cycles, greedy_order, link_graph, separate_chains
+from simulator.errors import SimulationError
 from simulator.network.fairshare import fair_rates
 from simulator.network.machine import near_each_other
 from simulator.network.route import Route
@@ -172,12 +173,21 @@ def _packed(group: Communicator, graph: LinkGraph, both_directions: bool) -> lis
         kind = "nvlink-relay" if any(len(hop) > 2 for hop in hops) else "nvlink"
         for way in [hops, [hop[::-1] for hop in reversed(hops)]] if both else [hops]:  # the first node stays the first
             ranks = tuple(rank_of[hop[0]] for hop in way)
-            routes = [router.direct(*hop) if len(hop) == 2 else router.relay(*hop) for hop in way]
-            found.append(FoundRing(ranks, graph.unit_Bps, tuple(filter(None, routes)), kind, whole))
+            routes = tuple(_hop_route(router, hop) for hop in way)
+            found.append(FoundRing(ranks, graph.unit_Bps, routes, kind, whole))
     if both:  # all of one direction first, then their reverses
         found = found[::2] + found[1::2]
     rates = round_rates(group, [ring.routes for ring in found])  # half-duplex links carry less than their units
     return [replace(ring, bandwidth_Bps=min(rate, graph.unit_Bps)) for ring, rate in zip(found, rates, strict=True)]
+
+
+def _hop_route(router: Router, hop: Sequence[int]) -> Route:
+    """Return the NVLink route of *hop*, two nodes or three with a relay; raises SimulationError if there is none."""
+    route = router.direct(*hop) if len(hop) == 2 else router.relay(*hop)
+    if route is None:
+        ends = " to ".join(router.machine.nodes[node].name for node in hop)
+        raise SimulationError(f"a ring has no route from {ends}")
+    return route
 
 
 class _Chain(NamedTuple):

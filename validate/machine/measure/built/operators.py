@@ -25,7 +25,8 @@ def needed(layer: DescribedLayer, position: int, whole: int) -> int:
     turned = operator == "Conv2d" and layer.sizes.get("transposed")
     if operator not in OPERATORS["reads"] or turned or (operator == "Copy" and len(layer.inputs) > 1):
         return whole
-    return min(prod(s(name, 1) for name in [*OPERATORS["reads"][operator][: position + 1]][-1]), whole)
+    reads = OPERATORS["reads"][operator]  # the sizes of each input; of further ones, those of the last
+    return min(prod(s(name, 1) for name in reads[min(position, len(reads) - 1)]), whole)
 
 
 def _of_rows(have: Shape, rows: int, cols: int) -> Shape:

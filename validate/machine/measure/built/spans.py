@@ -151,6 +151,10 @@ def _blocks(steps: Sequence[ForwardCall]) -> dict[int, int]:
 
 def _attentions(steps: Sequence[ForwardCall]) -> dict[int, int]:
     """Return the attention number of each step between a block's first and last product of activations."""
-    mixing = [(step.block, i) for i, step in enumerate(steps) if step.mixes]
-    first, last = dict(reversed(mixing)), dict(mixing)
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for i, step in enumerate(steps):
+        if step.mixes:
+            first.setdefault(step.block, i)
+            last[step.block] = i
     return {i: n for n, block in enumerate(last) for i in range(first[block], last[block] + 1)}

@@ -42,9 +42,11 @@ class ScratchFile:
         try:
             with _unavailable():
                 self._plain, name = tempfile.mkstemp(prefix=".topocast-", dir=folder)
-                with suppress(OSError):  # not every file system supports O_DIRECT
-                    self._direct = os.open(name, os.O_RDWR | getattr(os, "O_DIRECT", 0))
-                os.unlink(name)
+                try:
+                    with suppress(OSError):  # not every file system supports O_DIRECT
+                        self._direct = os.open(name, os.O_RDWR | getattr(os, "O_DIRECT", 0))
+                finally:
+                    os.unlink(name)
                 began_s = time.monotonic()
                 while self.size + BLOCK <= size and (not self.size or time.monotonic() - began_s < longest_s):
                     self.write(self.size, "page cache")
