@@ -252,7 +252,7 @@ def test_a_part_without_numbers_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", READERS)
 def test_a_file_is_not_read_without_its_class(name: str) -> None:
-    with pytest.raises(ValueError, match=f"read by constants\\\\({READERS[name].__name__}\\\\) alone"):
+    with pytest.raises(ValueError, match=rf"read by constants\({READERS[name].__name__}\) alone"):
         DEFAULT[name]
 
 
