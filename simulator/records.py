@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
     from dataclasses import replace as replace
 
+named_tuple = tuple.__new__
+"""Makes a named tuple, ``named_tuple(cls, fields)``, of all its fields in half the time of a call of *cls*."""
+
 _SAYS = "__dataclass_params__"
 _FIELD, _CLASS_VARIABLE = (getattr(dataclasses, name) for name in ("_FIELD", "_FIELD_CLASSVAR"))
 

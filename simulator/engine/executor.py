@@ -23,7 +23,7 @@ from simulator.errors import SimulationError
 from simulator.network.machine import Machine
 from simulator.plan.flow import Alike, added
 from simulator.plan.plan import Activity, Flow, Fragment, Part, Perturbation, Plan, Resource, Work, crossed
-from simulator.records import replace
+from simulator.records import named_tuple, replace
 from simulator.sums import sums_by_key
 
 
@@ -90,8 +90,8 @@ class _Executor:
                 if before is None:
                     waiting += 1
                     self.followers[number].append(task.id)
-                elif before[2] > begin_s:  # its end
-                    begin_s = before[2]
+                elif before.end_s > begin_s:
+                    begin_s = before.end_s
             self.waiting[task.id], self.not_before_s[task.id] = waiting, begin_s
             if not waiting:
                 ended[task.id] = self._passing(task)
@@ -119,7 +119,7 @@ class _Executor:
         if duration_s is None or task.takes or task.gives:
             return None
         begin_s = self.not_before_s[number]
-        return tuple.__new__(Span, (number, begin_s, begin_s + duration_s, 0.0, ()))  # in half the time
+        return named_tuple(Span, (number, begin_s, begin_s + duration_s, 0.0, ()))
 
     def _seconds(self, task: Activity) -> float | None:
         if self.is_perturbed or len(task.parts) != 1 or task.repeat != 1:
@@ -132,7 +132,8 @@ class _Executor:
         duration_s, loads = self._held(task, part)
         if not loads:
             return duration_s
-        self.amounts[id(task.parts)] = (tuple.__new__(Amount, (duration_s, loads, 1.0, 0.0, True)),)  # as above
+        fields = (duration_s, loads, 1.0, 0.0, True)  # at most a second a second, no latency, in seconds
+        self.amounts[id(task.parts)] = (named_tuple(Amount, fields),)
         return None
 
     def _begin(self, task: Activity) -> None:

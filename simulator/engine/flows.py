@@ -103,7 +103,7 @@ class FlowNetwork:
 
     def in_use(self, resources: Iterable[Resource]) -> bool:
         """Return whether any active flow loads any of *resources*."""
-        return any(self._users[resource] for resource in resources)
+        return any(map(self._users.get, resources))
 
     def change(self, resource: Resource) -> None:
         """Recompute the rates on *resource*, whose capacity has changed."""

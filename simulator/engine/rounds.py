@@ -10,7 +10,7 @@ from simulator.engine.flows import ActiveFlow, Amount, Batch, FlowNetwork
 from simulator.engine.kernel import SimulationClock
 from simulator.engine.timeline import Span
 from simulator.plan.plan import Activity, Resource
-from simulator.records import dataclass
+from simulator.records import dataclass, named_tuple
 
 _Ended = Callable[[Activity, Span], None]
 _LOADS = attrgetter("loads")
@@ -101,7 +101,7 @@ class Rounds:
     def _round(self, run: RunningActivity) -> None:
         now = self.kernel.now_s
         batch = Batch(now, lambda: self._boundary(run), now)
-        batch.flows = [ActiveFlow(batch, position, part, part[0]) for position, part in enumerate(run.amounts)]
+        batch.flows = [ActiveFlow(batch, position, part, part.amount) for position, part in enumerate(run.amounts)]
         if run.batch is not None:
             run.batch.forget()
         run.batch = batch
@@ -128,7 +128,7 @@ class Rounds:
 
     def _end(self, run: RunningActivity) -> None:
         fields = (run.task.id, run.start_s, self.kernel.now_s, run.first_round_s, run.first_ends_s)
-        span = tuple.__new__(Span, fields)  # in half the time
+        span = named_tuple(Span, fields)
         if run.batch is not None:
             run.batch.forget()
             run.batch = None

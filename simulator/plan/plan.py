@@ -11,7 +11,7 @@ from simulator.errors import InputError
 from simulator.kept import Kept
 from simulator.network.route import Route
 from simulator.plan.flow import Carries, FlowLimits, Load, PairGroup, together
-from simulator.records import dataclass, field, replace
+from simulator.records import dataclass, field, named_tuple, replace
 
 # A numbered capacity of the machine, or a named resource with capacity 1 (the multiprocessors of a GPU).
 Resource = int | str
@@ -173,9 +173,6 @@ class Plan:
         return next((flow.route for flow in flows if flow.route.transport == "network-staged"), None)
 
 
-_tuple = tuple.__new__  # makes a named tuple of all its fields in half the time
-
-
 class PlanBuilder:
     """Collects and numbers activities."""
 
@@ -214,9 +211,9 @@ class PlanBuilder:
     ) -> int:
         """Add *duration_s* seconds of work at *place*, which uses *loads* meanwhile; return the activity's number."""
         tasks, number = self.tasks, len(self.tasks)
-        parts = (_tuple(Work, (duration_s, loads)),)
+        parts = (named_tuple(Work, (duration_s, loads)),)
         fields = (number, label, stream, tuple(after), parts, 1, place, takes, gives, about, None)
-        tasks.append(_tuple(Activity, fields))
+        tasks.append(named_tuple(Activity, fields))
         return number
 
     def inline(self, plan: Plan, prefix: str, after: Sequence[int] = ()) -> list[int]:

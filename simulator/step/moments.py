@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from simulator.questions.options import StepOptions, of_tensors
-from simulator.records import dataclass, field
+from simulator.records import dataclass, field, named_tuple
 from simulator.step.conversions import formats_of, quantised_layers
 from simulator.step.fusion import is_generated, run_groups, saved_by_partition
 from simulator.step.megatron import has_gradient_buffer, saved_by_megatron, steps_inside
@@ -25,7 +25,6 @@ from simulator.workload.operators import Linear
 from simulator.workload.precision import ELEMENT_BYTES
 
 Use = Literal["saved", "casts", "working", "graded"]
-_tuple = tuple.__new__  # makes a named tuple of all its fields in half the time
 
 
 class Moment(NamedTuple):
@@ -98,14 +97,14 @@ class _Memory:
         self._live[number] = use, n_bytes
         if n_bytes:
             self._bytes[use] += n_bytes
-            self.record.append(_tuple(TensorEvent, (number, use, n_bytes, self.place)))
+            self.record.append(named_tuple(TensorEvent, (number, use, n_bytes, self.place)))
         return number
 
     def give(self, number: int) -> None:
         use, n_bytes = self._live.pop(number)
         if n_bytes:
             self._bytes[use] -= n_bytes
-            self.record.append(_tuple(TensorEvent, (number, use, 0, self.place)))
+            self.record.append(named_tuple(TensorEvent, (number, use, 0, self.place)))
 
     def size(self, number: int) -> int:
         return self._live[number][1]

@@ -11,7 +11,7 @@ from simulator.devices.gpu.memory import achieved_bandwidth
 from simulator.network.machine import Machine
 from simulator.places import Place
 from simulator.plan.plan import Fragment, PlanBuilder, Resource
-from simulator.records import dataclass, field, replace
+from simulator.records import dataclass, field, named_tuple, replace
 from simulator.step.launch import NOTHING, DeviceWork, Launch, Part
 from simulator.training.roles import Role
 from simulator.workload import Collective
@@ -161,7 +161,7 @@ class Worker:
     def issue(self, issue: Launch, *, after: Sequence[int] = (), micro_batch: int = 0, share: float = 1.0) -> int:
         """Add *issue* after *after*, with *share* of its time on the device; return its final activity."""
         place, host, work = self._place.name, self._place.host, self._builder.work
-        about = tuple.__new__(LaunchLabel, (issue, micro_batch, place == host))  # in half the time
+        about = named_tuple(LaunchLabel, (issue, micro_batch, place == host))
         if place == host:
             duration_s = issue.host_s + share * issue.device_s
             number = work(issue.name, host, duration_s, stream=f"{self.prefix}host", after=after, about=about)
@@ -190,7 +190,7 @@ class Worker:
                 self._launched = (self._builder.work("launch graph", host, launch_s, stream=stream),)
             return self._launched
         waited = self.last if issue.waits else ()
-        about = tuple.__new__(LaunchLabel, (issue, micro_batch, True))
+        about = named_tuple(LaunchLabel, (issue, micro_batch, True))
         return (self._builder.work(issue.name, host, issue.host_s, stream=stream, after=waited, about=about),)
 
     def _loads(self, issue: Launch) -> tuple[tuple[Resource, float], ...]:
