@@ -1,17 +1,11 @@
 """Completion in bash, zsh and fish: the possible words, whose data are imported when needed, and the scripts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import get_completion_class, shell_complete
 
 from simulator.console import later
-
-if TYPE_CHECKING:
-    from simulator.cli.written import Option
 
 SHELLS = ("bash", "zsh", "fish")
 VARIABLE = "_SIMULATE_COMPLETE"
@@ -57,9 +51,12 @@ def sample_kinds() -> Iterable[str]:
     return dict.fromkeys(find_entry(name).sample for name in network_names())
 
 
-def completed(said: Option, incomplete: str) -> list[str]:
-    """Return what *incomplete* may become: a value of the option *said*, or several with commas between."""
-    before, comma, last = incomplete.rpartition(",") if said.listed else ("", "", incomplete)
-    call, *given = said.complete.split()
-    names = [*later(call)(*given), *said.also]
+def completed(incomplete: str, names_of: str, also: Sequence[str], *, listed: bool) -> list[str]:
+    """Return what *incomplete* may become: a value of an option, or several with commas between where *listed*.
+
+    *names_of*: the function that returns its values and what it is given, apart by spaces; *also*: further values.
+    """
+    before, comma, last = incomplete.rpartition(",") if listed else ("", "", incomplete)
+    call, *given = names_of.split()
+    names = [*later(call)(*given), *also]
     return [f"{before}{comma}{name}" for name in names if name.startswith(last) and name not in before.split(",")]

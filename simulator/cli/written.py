@@ -83,7 +83,7 @@ def _parameter(name: str, said: Option) -> click.Parameter:
     def complete(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
         from simulator.cli.complete import completed
 
-        return completed(said, incomplete)
+        return completed(incomplete, said.complete, said.also, listed=said.listed)
 
     how: dict[str, Any] = {"metavar": said.value or None, "shell_complete": complete if said.complete else None}
     if said.is_argument:
