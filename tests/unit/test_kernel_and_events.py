@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import cast
 
 import pytest
+import simpy
 
 from simulator.api import load_machine
 from simulator.engine.executor import execute
@@ -85,6 +90,65 @@ def test_last_of_an_instant_comes_after_a_slot_that_is_given_in_it(waiting: bool
     kernel.call_at(2.0, lambda: seen.append(("next", kernel.now_s)))
     kernel.run()
     assert seen == [*[("taken", 1.0)] * waiting, ("last", 1.0), ("next", 2.0)]
+
+
+class PlainClock(simpy.Environment):
+    """A clock with the calls of :class:`SimulationClock` by SimPy's public calls alone; last: a lower priority."""
+
+    @property
+    def now_s(self) -> float:
+        return float(self.now)
+
+    def call_at(self, time_s: float, action: Callable[[], None]) -> None:
+        self._call(self.timeout(max(0.0, time_s - self.now)), action)
+
+    call_next = call_at
+
+    def call_last(self, action: Callable[[], None]) -> None:
+        event = self.event()
+        event._ok, event._value = True, None
+        self.schedule(event, 2)  # type: ignore[arg-type]
+        self._call(event, action)
+
+    def _call(self, event: simpy.Event, action: Callable[[], None]) -> None:
+        assert event.callbacks is not None
+        event.callbacks.append(partial(self.run_now, action))
+
+    def run_now(self, action: Callable[[], None], _: object = None) -> None:
+        action()
+
+
+def happenings(clock: SimulationClock | PlainClock, seed: int) -> list[tuple[float, int]]:
+    """Return when each of many actions ran, by its number; each asks for others, at the same or other instants."""
+    draw, queue, seen = random.Random(seed), Queue(cast(SimulationClock, clock), 2), list[tuple[float, int]]()
+    numbers = itertools.count()
+
+    def ask() -> None:
+        number = next(numbers)
+        run, time_s = partial(happen, number), clock.now_s + draw.choice([-1.0, 0.0, 0.0, 0.1, 0.5, 1.0])
+        ways = [partial(clock.call_at, time_s), partial(clock.call_next, time_s), clock.call_last, queue.take]
+        draw.choice(ways)(run)
+
+    def happen(number: int) -> None:
+        seen.append((clock.now_s, number))
+        for _ in range(draw.choice([0, 1, 1, 2, 3]) if len(seen) < 400 else 0):
+            ask()
+        if draw.random() < 0.3:
+            queue.give()
+
+    for _ in range(5):
+        ask()
+    clock.run()
+    return seen
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_actions_run_as_by_plain_simpy(seed: int) -> None:
+    assert happenings(SimulationClock(), seed) == happenings(PlainClock(), seed)
+
+
+def test_actions_of_the_comparison_with_plain_simpy_are_many() -> None:
+    assert sum(len(happenings(PlainClock(), seed)) for seed in range(40)) > 4_000
 
 
 def test_what_is_past_happens_now() -> None:
