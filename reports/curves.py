@@ -94,9 +94,10 @@ def draw_check(document: Mapping[str, Any], title: str) -> Figure:
     measured = [row["measured_busbw_Bps"] / 1e9 for row in rows]
     axes.plot(sizes, measured, "o", color=_MEASURED, ms=4.5, label="measured")
     bus_of = dict(zip(sizes, per_s, strict=True))
-    for each in document["explanations"][:1]:
-        times = [(entry["size_bytes"], bus_of[entry["size_bytes"]] / entry["time_s"]) for entry in each["times"]]
-        label = textwrap.shorten(each["words"], 60, placeholder="...")
+    if document["explanations"]:
+        best = document["explanations"][0]
+        times = [(entry["size_bytes"], bus_of[entry["size_bytes"]] / entry["time_s"]) for entry in best["times"]]
+        label = textwrap.shorten(best["words"], 60, placeholder="...")
         axes.plot([t[0] for t in times], [t[1] for t in times], "--", color=_OTHER, lw=1.4, label=label)
     axes.set_ylim(bottom=0.0)
     axes.set_ylabel("bus bandwidth, GB/s")

@@ -122,7 +122,8 @@ def with_far_adapters(topology: Topology) -> Topology | None:
         return None
     half, moved = max(1, len(nics) // 2), {}
     for at, nic in enumerate(nics):
-        for wire in [w for w in topology.wires if w.part.of == "pcie" and nic in (w.a, w.b)][:1]:
+        wire = next((w for w in topology.wires if w.part.of == "pcie" and nic in (w.a, w.b)), None)
+        if wire is not None:
             moved[id(wire)] = replace(wire, a=nic, b=cpus[(at // half + 1) % len(cpus)])
     return replace(topology, wires=tuple(moved.get(id(wire), wire) for wire in topology.wires))
 

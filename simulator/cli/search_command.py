@@ -182,7 +182,7 @@ def _best_verdict(best: Ranking) -> list[str]:
 def _fingerprint(space: Space, network: Network) -> str:
     where = space.question.where
     topology = load_topology(where.topology, n_nodes=where.nodes, fabric=where.fabric)
-    return fingerprint("own errors", repr(space), repr(topology), repr(network))
+    return fingerprint("widths", repr(space), repr(topology), repr(network))
 
 
 _MOST_POINTS = 1000

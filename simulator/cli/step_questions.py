@@ -59,7 +59,8 @@ def ask_points(points: Mapping[str, CommandOptions]) -> dict[str, tuple[Session,
         try:
             session, questions = _asked(written, None)
         except InputError as error:
-            for other in [each for key, each in points.items() if key != name][:1]:
+            other = next((each for key, each in points.items() if key != name), None)
+            if other is not None:
                 try:
                     _asked(other, None)
                 except InputError as same:

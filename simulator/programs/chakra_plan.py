@@ -70,9 +70,9 @@ def _check(trace: ChakraTrace, doings: Mapping[_Key, Sequence[Member]]) -> None:
         said: list[str] = []
         if key[0] == "exchange":
             there = {rank, *(other for other, _ in others)}
-            absent = [each for each in trace.groups[node.group] if each not in there][:1]
-            named = f"group {one_line(node.group, 40)!r} has no exchange number {key[-1]}"
-            said += [f": rank {each} of {named}" for each in absent]
+            absent = next((each for each in trace.groups[node.group] if each not in there), None)
+            if absent is not None:
+                said.append(f": rank {absent} of group {one_line(node.group, 40)!r} has no exchange number {key[-1]}")
             said += [
                 f" is {_told(node)}; node {theirs.id} of rank {other} is {_told(theirs)}"
                 for other, theirs in others
