@@ -56,6 +56,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Run the slow tests, too, of which a command names one by its id, unless it chooses marks itself."""
+    said = config.invocation_params.args
+    if any("::" in each for each in said) and not any(each.startswith("-m") for each in said):
+        config.option.markexpr = ""
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out the files that ``--oracles`` does not choose, and those of slow tests alone where none is wanted.
 
@@ -79,7 +86,8 @@ def pytest_pycollect_makeitem(collector: pytest.Collector, obj: object) -> list[
 
 
 def _is_quick(config: pytest.Config) -> bool:
-    return bool(config.getoption("markexpr") == "not slow")
+    named = any("::" in each for each in config.args)  # one that is not collected would not be found
+    return bool(config.getoption("markexpr") == "not slow") and not named
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ from simulator.cli.options import parse_count, refuse
 from simulator.effects import effect
 from simulator.errors import Fault, InputError, MissingDependency, one_line
 from simulator.questions.checks import From
-from simulator.search.run import Runner, here
+from simulator.search.run import KeptResults, Runner, here
 from simulator.user_files import read_user_file
 
 _CONNECT_S = 10
@@ -68,19 +68,7 @@ _MAX_BYTES = 1 << 28
 _NO_LINE = "is not a line of a search or sweep; --resume names a file of its own"
 
 
-class _Stored(dict[str, Any]):
-    """Results by key, each of which *write* stores."""
-
-    def __init__(self, found: dict[str, Any], write: Callable[[str], None]) -> None:
-        super().__init__(found)
-        self._write = write
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        super().__setitem__(key, value)
-        self._write(json.dumps([key, value, _sum(key, value)]) + "\n")
-
-
-def kept_in(path: str | None, of: str, what: str, stack: ExitStack) -> dict[str, Any]:
+def kept_in(path: str | None, of: str, what: str, stack: ExitStack) -> KeptResults:
     """Return the results in the file *path* of the search or sweep (*what*) with the fingerprint *of*.
 
     New ones are appended until *stack* closes.  A last line cut off by an interrupt is dropped, and its result found
@@ -90,7 +78,7 @@ def kept_in(path: str | None, of: str, what: str, stack: ExitStack) -> dict[str,
     then.
     """
     if path is None:
-        return {}
+        return KeptResults()
     file, shown = Path(path), one_line(path)
     effect("writes a file", f"--resume {shown}")
     head = json.dumps({what: of}) + "\n"
@@ -123,7 +111,7 @@ def kept_in(path: str | None, of: str, what: str, stack: ExitStack) -> dict[str,
 
     if not whole:
         write(head)
-    return _Stored(found, write)
+    return KeptResults(found, lambda key, result: write(json.dumps([key, result, _sum(key, result)]) + "\n"))
 
 
 def _content(file: Path, shown: str) -> bytes:

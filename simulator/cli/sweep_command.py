@@ -29,7 +29,7 @@ from simulator.results.result import Result, listed
 from simulator.results.step_confidence import fits_by_band
 from simulator.results.step_view import bound_words
 from simulator.results.training import TrainingResult
-from simulator.search.run import Runner, here
+from simulator.search.run import KeptResults, Runner, here
 from simulator.spelling import Door, spelt, word_of
 from simulator.sums import lists_by_key
 from simulator.units import format_bandwidth, format_duration, format_size
@@ -167,22 +167,22 @@ def _rows(
     asked: Sequence[CommandOptions],
     varied: Mapping[str, Sequence[object]],
     runner: Runner,
-    kept: dict[str, Any],
+    kept: KeptResults,
     progress: Progress,
     door: Door = "command",
 ) -> Iterator[Row]:
     named = [shell_command(point) for point in asked]
-    left = [i for i, name in enumerate(named) if name not in kept]
+    left = [i for i, name in enumerate(named) if name not in kept.found]
     together = [left[i : i + _TOGETHER] for i in range(0, len(left), _TOGETHER)]
     done = runner(answered_rows, [([asked[i] for i in group], door) for group in together])
     for group, rows in zip(together, done, strict=True):
         for i, row in zip(group, rows, strict=True):
-            kept[named[i]] = row
+            kept.put(named[i], row)
             progress.advance()
     for point, name in zip(asked, named, strict=True):
         values = {option: getattr(point, option) for option in varied}
         said = {option: value[0] if isinstance(value, tuple) else value for option, value in values.items()}
-        yield {**said, **kept[name], "question": name}
+        yield {**said, **kept.found[name], "question": name}
 
 
 _session = cache(Brief)  # of this process, which knows the machines and networks of the points before
@@ -226,7 +226,7 @@ def _row(point: CommandOptions, door: Door) -> Row:
 def swept_rows(written: CommandOptions, varied: Mapping[str, Sequence[object]]) -> list[Row]:
     """Return the rows of the sweep of *written* over *varied*, in this process."""
     with Progress(0, "simulating", quiet=True) as progress:
-        return list(_rows(points(written, varied), varied, here, {}, progress, "python"))
+        return list(_rows(points(written, varied), varied, here, KeptResults(), progress, "python"))
 
 
 def _as_written(value: object) -> str:

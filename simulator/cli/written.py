@@ -41,6 +41,10 @@ class Option:
     is_required: bool = False
     word: str = ""
 
+    def spelt(self, name: str) -> str:
+        """Return this option, whose name is *name*, as the command line spells it."""
+        return self.word or word_of(name)
+
 
 def declared_option(told: Mapping[str, Any], **more: Any) -> Option:
     """Return the option that *told* declares, with *more* said of it."""
@@ -60,11 +64,30 @@ def declared(told: Mapping[str, Any], names: Iterable[str] = ()) -> dict[str, Op
     return found
 
 
+class Argument(click.Argument):
+    """An argument with help: click's own have none before 8.5."""
+
+    def __init__(self, name: str, said: Option, **how: Any) -> None:
+        super().__init__([name], said.is_required, nargs=-1 if said.several else 1, **how)
+        self.record = self.human_readable_name, said.help
+
+
+class CommandWithArguments(click.Command):
+    """A command with its arguments above its options in the help."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the arguments, and the options."""
+        if records := [each.record for each in self.params if isinstance(each, Argument)]:
+            with formatter.section("Positional arguments"):
+                formatter.write_dl(records)
+        super().format_options(ctx, formatter)
+
+
 def command_of(
     name: str,
     answer: Callable[..., Any],
     options: Mapping[str, Option],
-    kind: type[click.Command] = click.Command,
+    kind: type[click.Command] = CommandWithArguments,
     **told: Any,
 ) -> click.Command:
     """Return the command *name* that calls *answer* with *options*; ``debug``, for errors, is not passed on."""
@@ -88,8 +111,8 @@ def _parameter(name: str, said: Option) -> click.Parameter:
     how: dict[str, Any] = {"metavar": said.value or None, "shell_complete": complete if said.complete else None}
     if said.is_argument:
         how["metavar"] = said.value if said.is_required else f"[{said.value}]{'...' * said.several}"
-        return click.Argument([name], said.is_required, said.help, nargs=-1 if said.several else 1, **how)
-    word = said.word or word_of(name)
+        return Argument(name, said, **how)
+    word = said.spelt(name)
     words = [f"{word}/--no-{word[2:]}" if said.default is True else word, said.short]
     if isinstance(said.default, bool):
         how |= {"is_flag": True, "default": said.default}

@@ -179,7 +179,7 @@ def chrome_trace(result: Result) -> str:
 
 def _collective_slices(result: Result, sheet: Sheet) -> None:
     """Add one slice per rank for the whole collective, as the kernel that NCCL would launch."""
-    called, kernel = WORDS["kineto"][result.collective].split()
+    called, kernel = WORDS["kineto"][result.collective], WORDS["nccl_kernels"][result.collective]
     how = str(result.facts.get("algorithm", result.strategy)).upper().replace("-", "_")
     protocol = str(result.facts.get("protocol", "SIMPLE")).upper()
     count = int(result.size_bytes) // _FP32_BYTES

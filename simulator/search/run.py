@@ -66,6 +66,20 @@ def here(function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]]) -> Itera
     return (function(*job) for job in jobs)
 
 
+class KeptResults:
+    """The results of jobs by key, those already *found* first; each new one is also told to *write*."""
+
+    def __init__(
+        self, found: Mapping[str, Any] | None = None, write: Callable[[str, Any], None] = lambda *_: None
+    ) -> None:
+        self.found, self._write = dict(found or {}), write
+
+    def put(self, key: str, result: Any) -> None:
+        """Keep *result*, data for JSON; raises InputError if it cannot be written."""
+        self.found[key] = result
+        self._write(key, result)
+
+
 def _nothing_feasible(space: Space, outcomes: Sequence[Mapping[str, Any]], infeasible: Mapping[str, int]) -> InputError:
     if not infeasible and space.micro_batch is not None:
         told = f"no degrees share {space.global_batch:,} samples out in such micro-batches"
@@ -83,24 +97,24 @@ def find_best(
     session: Session,
     top: int,
     runner: Runner = here,
-    kept: dict[str, Any] | None = None,
+    kept: KeptResults | None = None,
     progress: Callable[[int, str], None] = lambda *_: None,
 ) -> Ranking:
-    """Return the best *top* candidates of *space* by *runner*, with results as JSON *kept*; or raise InputError."""
+    """Return the best *top* candidates of *space* by *runner*, with results *kept*; or raise InputError."""
     space.check_degrees()
-    kept = {} if kept is None else kept
+    kept = KeptResults() if kept is None else kept
     divisions = space.divisions(session.network(replace(space.question, batch=1)))
     simulated = max(_LEAST_SIMULATED, 2 * top)
     total = len(divisions) + simulated
 
     def done(key: str, function: Callable[..., Any], jobs: dict[str, tuple[Any, ...]]) -> list[Any]:
-        missing = {name: job for name, job in jobs.items() if f"{key} {name}" not in kept}
+        missing = {name: job for name, job in jobs.items() if f"{key} {name}" not in kept.found}
         for name in (name for name in jobs if name not in missing):
             progress(total, name)
         for name, found in zip(missing, runner(function, list(missing.values())), strict=True):
-            kept[f"{key} {name}"] = found
+            kept.put(f"{key} {name}", found)
             progress(total, name)
-        return [kept[f"{key} {name}"] for name in jobs]
+        return [kept.found[f"{key} {name}"] for name in jobs]
 
     outcomes = done("priced", price, {each.words: (space, each) for each in divisions})
     infeasible: Counter[str] = Counter()
@@ -283,9 +297,13 @@ def _cause(before: TrainingResult, after: TrainingResult) -> str:
     name = max(now, key=lambda part: (round(now[part] - then.get(part, 0.0), 12), part))
     if name == "computing" and after.step.part != before.step.part:
         return f"all wait for a slower device, {after.step.part}"
+    words = WORDS["knees"]
+    if name == "computing" and after.samples * before.device_count < before.samples * after.device_count:
+        return words["few samples"]
+    if name in words:
+        return words[name]
     link = f" over {after.bottleneck.name}" if name == "data" and after.bottleneck is not None else ""
-    fewer = name == "computing" and after.samples * before.device_count < before.samples * after.device_count
-    return WORDS["knees"].get(f"{name}{' fewer' * fewer}", f"{SHARE_WORDS[name]}{link}")
+    return f"{SHARE_WORDS[name]}{link}"
 
 
 def curve_document(curve: Curve) -> dict[str, Any]:

@@ -8,10 +8,11 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from tests.conftest import pytest_ignore_collect
+from tests.conftest import pytest_configure, pytest_ignore_collect
 
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not here")
 
@@ -93,11 +94,24 @@ def test_a_plain_run_leaves_out_the_files_of_slow_tests_alone() -> None:
     assert not any(pytest_ignore_collect(path, Chosen(None)) for path in files)
 
 
+def test_a_slow_test_that_is_named_is_found() -> None:
+    quick = Chosen(None, "not slow", "tests/unit/test_check.py::test_of_any_name")
+    assert not any(pytest_ignore_collect(path, quick) for path in (ROOT / "tests").rglob("test_*.py"))
+    pytest_configure(quick)
+    assert quick.option.markexpr == ""
+    for said in (("tests",), ("-m", "not slow", "tests/unit/test_check.py::test_of_any_name")):
+        other = Chosen(None, "not slow", *said)
+        pytest_configure(other)
+        assert other.option.markexpr == "not slow"
+
+
 class Chosen:
     """Options of a run with this ``--oracles`` and ``-m``."""
 
-    def __init__(self, which: str | None, marks: str = "") -> None:
+    def __init__(self, which: str | None, marks: str = "", *said: str) -> None:
         self.said = {"--oracles": which, "markexpr": marks}
+        self.args, self.invocation_params = said, SimpleNamespace(args=said)
+        self.option = SimpleNamespace(markexpr=marks)
 
     def getoption(self, name: str) -> str | None:
         return self.said[name]

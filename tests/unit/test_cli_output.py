@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ import pytest
 from simulator.cli import run
 from simulator.cli.app import app
 from simulator.cli.options import parse_choice, parse_gpus
-from simulator.cli.written import GROUPS
+from simulator.cli.written import DECLARED, GROUPS, OPTIONS
 from simulator.collectives.communicator import Communicator, Request, Unsuitable
 from simulator.console import Style, choose_style
 from simulator.network.compiling import compile_machine
@@ -273,6 +274,14 @@ def test_help_has_each_option_in_one_group() -> None:
     options = [*(str(parameter.name) for parameter in app.params), "help"]
     grouped = [name for _, names in GROUPS.values() for name in names]
     assert sorted(grouped) == sorted(options)
+
+
+def test_each_kind_of_question_and_each_command_names_a_function_that_answers_it() -> None:
+    kinds = {kind for option in OPTIONS.values() for kind in option.read_by}
+    assert set(DECLARED["answers"]) == kinds
+    for named in (*DECLARED["answers"].values(), *(told["answer"] for told in DECLARED["commands"].values())):
+        module, _, function = named.partition(":")
+        assert callable(getattr(import_module(f"simulator.cli.{module}"), function)), named
 
 
 @pytest.mark.slow

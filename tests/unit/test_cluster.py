@@ -332,7 +332,7 @@ def test_hosts_do_what_the_simulator_plans() -> None:
 @pytest.mark.parametrize("strategy", ["ring", "parameter-server", "gloo", "broadcast"])
 def test_a_host_checks_what_it_has(monkeypatch, strategy) -> None:
     pytest.importorskip("torch", reason="torch is not installed: pip install torch")
-    from validate.machine.cluster import run as operations
+    from validate.machine.cluster import run as cluster_run
     from validate.machine.measure import exchange as over
 
     class Alone:
@@ -354,10 +354,10 @@ def test_a_host_checks_what_it_has(monkeypatch, strategy) -> None:
         def wait(self) -> None:
             return None
 
-    monkeypatch.setattr(operations.socket, "create_server", lambda address: None)
-    monkeypatch.setattr(operations, "dist", Alone)
+    monkeypatch.setattr(cluster_run.socket, "create_server", lambda address: None)
+    monkeypatch.setattr(cluster_run, "dist", Alone)
     monkeypatch.setattr(over, "dist", Alone)
-    host = operations.Operations(1, ["127.0.0.1", "127.0.0.1", "127.0.0.1"], [2])
+    host = cluster_run.Operations(1, ["127.0.0.1", "127.0.0.1", "127.0.0.1"], [2])
     host.prepare(strategy, 2, 4000, Predictor().exchange(case(strategy, 2, 4000)))
     assert not host.run()[1]
     host.prepare(strategy, 1, 4000, None)  # takes no part

@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from tests.clocked_cuda import clocked_bench  # noqa: E402
-from validate.machine.measure import ranks as launched  # noqa: E402
+from validate.machine.measure import ranks  # noqa: E402
 from validate.machine.measure.bench import Bench  # noqa: E402
 from validate.machine.measure.case import Unavailable, cases_of  # noqa: E402
 from validate.machine.measure.cases import collectives  # noqa: E402
@@ -73,8 +73,8 @@ def _kept(rank: int, count: int) -> list[tuple[bool, int]]:
 
 
 def test_numbers_are_chance_and_sums_of_sums_stay_finite() -> None:
-    with closing(RankProcesses(2, cuda=False)) as ranks:
-        for finite, different in (pair for found in ranks.run(_kept) for pair in found):
+    with closing(RankProcesses(2, cuda=False)) as group:
+        for finite, different in (pair for found in group.run(_kept) for pair in found):
             assert finite
             assert different > 32
 
@@ -149,7 +149,7 @@ class _FailingRanks:
 def test_a_group_that_fails_is_started_anew_and_given_up_at_the_third_fault(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launched, "RankProcesses", _FailingRanks)
+    monkeypatch.setattr(ranks, "RankProcesses", _FailingRanks)
     monkeypatch.setattr(_FailingRanks, "started", 0)
     reasons = []
     for case in collectives.group_cases(bench, [2], most_bytes=32):
@@ -171,7 +171,7 @@ def test_a_group_that_does_not_start_is_given_up_at_once(bench: Bench, monkeypat
         starts.append(count)
         raise RanksFailed("start: no answer of rank 1 within 120 s")
 
-    monkeypatch.setattr(launched, "RankProcesses", never)
+    monkeypatch.setattr(ranks, "RankProcesses", never)
     for case in collectives.group_cases(bench, [2, 3], most_bytes=32):
         work = case.build(bench)
         assert work.own is not None

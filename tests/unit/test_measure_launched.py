@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 torch = pytest.importorskip("torch")
-from validate.machine.measure import ranks as launched  # noqa: E402
+from validate.machine.measure import ranks  # noqa: E402
 
 pytestmark = pytest.mark.torch
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,12 +21,12 @@ import sys
 import torch
 import torch.distributed as dist
 from datetime import timedelta
-import validate.machine.measure.ranks as launched
+from validate.machine.measure import ranks
 from tests.unit.test_measure_launched import fails_on_the_second, sum_of_ranks
 from validate.machine.measure.ranks import RanksFailed
 
-launched._JOIN_S = 5.0
-here = launched.launch()
+ranks._JOIN_S = 5.0
+here = ranks.launch()
 if here.rank:
     here.serve()
     sys.exit()
@@ -63,7 +63,7 @@ def test_a_group_in_which_a_rank_has_failed_is_not_used_again() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    ranks = [
+    processes = [
         subprocess.Popen(
             [sys.executable, "-c", RANK],
             env=environment(rank, port),
@@ -75,9 +75,9 @@ def test_a_group_in_which_a_rank_has_failed_is_not_used_again() -> None:
         for rank in range(2)
     ]
     try:
-        said = [rank.communicate(timeout=120) for rank in ranks]
+        said = [rank.communicate(timeout=120) for rank in processes]
     finally:
-        for rank in ranks:
+        for rank in processes:
             rank.kill()
     assert said[0][0].strip() == "[[3.0, 3.0], True, [3.0, 3.0]]", said
 
@@ -97,14 +97,14 @@ def test_each_rank_has_a_gpu_of_its_node(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: there)
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
-    monkeypatch.setattr(launched.dist, "TCPStore", lambda *_, **__: None)
-    monkeypatch.setattr(launched.dist, "PrefixStore", lambda *_: None)
+    monkeypatch.setattr(ranks.dist, "TCPStore", lambda *_, **__: None)
+    monkeypatch.setattr(ranks.dist, "PrefixStore", lambda *_: None)
     for name, value in {"RANK": str(rank), "WORLD_SIZE": "16", "MASTER_ADDR": "x", "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("LOCAL_RANK", raising=False)
     if local is not None:
         monkeypatch.setenv("LOCAL_RANK", local)
-    here = launched.launch.__wrapped__()
+    here = ranks.launch.__wrapped__()
     assert here is not None
     assert chosen == [device]
     assert here.device == device

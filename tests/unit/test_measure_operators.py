@@ -155,6 +155,13 @@ def test_sensors_read_and_never_set(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.take().power_w == 702
     assert found.limits() == {}
 
+    def most(_: Any, handle: Any, kind: int, value: Any) -> int:
+        value._obj.value = {1: 1980, 2: 2619}[kind]
+        return 0
+
+    monkeypatch.setattr(Nvml, "nvmlDeviceGetMaxClockInfo", most, raising=False)
+    assert found.limits() == {"max_sm_clock_MHz": 1980, "max_memory_clock_MHz": 2619}
+
     def limit(_: Any, handle: Any, value: Any) -> int:
         value._obj.value = 700_000
         return 0

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 
 import torch.distributed as dist  # noqa: E402  torch is there
 
-from validate.machine.measure import ranks as launched  # noqa: E402  they import torch
+from validate.machine.measure import ranks  # noqa: E402  they import torch
 from validate.machine.measure.bench import Bench, open_bench  # noqa: E402
 from validate.machine.measure.cases import steps  # noqa: E402  they import torch
 from validate.machine.measure.cases.step_shapes import MeasuredStep, parallel_steps  # noqa: E402
@@ -209,7 +209,7 @@ def test_ranks_are_started_when_asked_and_ended_with_the_last_case(monkeypatch: 
         def close(self) -> None:
             told.append("close")
 
-    monkeypatch.setattr(launched, "RankProcesses", Fake)
+    monkeypatch.setattr(ranks, "RankProcesses", Fake)
     shapes = tuple(parallel_steps(2, ("fp32", "tf32")))[:2]
     cases = steps.parallel_cases(shapes, gpus(monkeypatch, 2, 9))
     first = next(cases)

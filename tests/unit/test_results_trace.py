@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from simulator.api import load_machine
+from simulator.results import WORDS
 from simulator.results.result import Result
 from simulator.results.trace import MAX_ROUNDS, chrome_trace
+from simulator.workload import COLLECTIVES
 from tests.asked import exchange_on
 
 CASES = {
@@ -112,3 +114,7 @@ def test_many_rounds_are_drawn_as_one_slice_that_says_how_many() -> None:
     for event in drawn:
         key = (event["pid"], event["tid"], event["args"]["task"])
         assert rounds[key] % event["args"]["rounds"] == 0
+
+
+def test_every_collective_has_the_names_of_its_call_and_of_its_kernel() -> None:
+    assert WORDS["kineto"].keys() == WORDS["nccl_kernels"].keys() == set(COLLECTIVES)

@@ -17,10 +17,11 @@ from simulator.questions.layout import parse_layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
-from simulator.results.step_view import time_shares
+from simulator.results import WORDS
+from simulator.results.step_view import SHARE_WORDS, time_shares
 from simulator.search.parts import shortened
 from simulator.search.price import MEMORY, Pricer
-from simulator.search.run import find_best
+from simulator.search.run import KeptResults, find_best
 from simulator.search.space import Space, parse_fixed
 from simulator.topology.load import load_topology
 
@@ -117,13 +118,17 @@ def test_what_does_not_fit_is_counted() -> None:
     assert infeasible == {MEMORY: 1}
 
 
+def test_causes_of_a_knee_are_told_of_parts_of_a_step() -> None:
+    assert WORDS["knees"].keys() <= {*SHARE_WORDS, "few samples"}
+
+
 def test_what_is_kept_is_not_found_again(monkeypatch) -> None:
     of = space(fixed=(("tp", 2), ("pp", 1), ("cp", 1)), sizes=(("layers", 4),))
-    kept: dict = {}
+    kept = KeptResults()
     first = find_best(of, SESSION, 3, kept=kept)
     monkeypatch.setattr("simulator.search.run.price", None)
     monkeypatch.setattr("simulator.search.run.simulate_way", None)
-    assert find_best(of, SESSION, 3, kept=json.loads(json.dumps(kept))) == first
+    assert find_best(of, SESSION, 3, kept=KeptResults(json.loads(json.dumps(kept.found)))) == first
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from simulator import __version__
-from simulator.cli.written import DECLARED, HELP, command_of, declared
+from simulator.cli.written import DECLARED, HELP, Option, command_of, declared
 from simulator.console import later
 from simulator.console.run import run_app, run_process
 from simulator.errors import InputError
@@ -33,14 +33,16 @@ class CommandGroup(click.Group):
 
     def __init__(self, name: str, told: str, commands: Mapping[str, Any], **how: Any) -> None:
         settings = {"epilog": DECLARED["epilog"], "context_settings": dict(HELP), "invoke_without_command": True}
-        super().__init__(name, help=told, **{"callback": partial(self.check_named, f"{name}: "), **settings, **how})
+        settings |= {"subcommand_metavar": "[COMMAND] [ARGS]...", "callback": partial(self.check_named, f"{name}: ")}
+        super().__init__(name, help=told, **{**settings, **how})
         for each, said in commands.items():
             if "commands" in said:
                 self.add_command(CommandGroup(each, said["help"], said["commands"]))
             else:
                 more = {key: said[key] for key in ("help", "epilog", "context_settings") if key in said}
-                answer = _answered(said["answer"], said.get("refuses", ()))
-                self.add_command(command_of(each, answer, declared(said["options"]), **more))
+                options = declared(said["options"])
+                answer = _answered(said["answer"], said.get("refuses", ()), options)
+                self.add_command(command_of(each, answer, options, **more))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands."""
@@ -53,19 +55,20 @@ class CommandGroup(click.Group):
             raise InputError(f"{where}a command is needed: {', '.join(self.commands)} (--help)")
 
 
-def _answered(by: str, refuses: Iterable[Mapping[str, Any]]) -> Callable[..., Any]:
+def _answered(by: str, refuses: Iterable[Mapping[str, Any]], options: Mapping[str, Option]) -> Callable[..., Any]:
     def answer(**given: Any) -> Any:
-        refuse_all(_faults({name for name, value in given.items() if value}, refuses))
+        refuse_all(_faults({name: options[name].spelt(name) for name, value in given.items() if value}, refuses))
         return later(f"validate.cli.{by}")(Given(others=tuple(click.get_current_context().args), **given))
 
     return answer
 
 
-def _faults(said: set[str], refuses: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def _faults(said: Mapping[str, str], refuses: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the faults by rules of options that are *said*, as the command line spells them."""
     for rule in refuses:
-        if said.issuperset(rule.get("given", ())) and said.isdisjoint(rule.get("without", ())):
+        if said.keys() >= {*rule.get("given", ())} and said.keys().isdisjoint(rule.get("without", ())):
             yield from () if "each" in rule else (rule["why"],)
-            yield from (f"--{name.replace('_', '-')}: {rule['why']}" for name in rule.get("each", ()) if name in said)
+            yield from (f"{said[name]}: {rule['why']}" for name in rule.get("each", ()) if name in said)
 
 
 def _validate(version: bool) -> None:

@@ -15,6 +15,7 @@ from simulator.console import Style, choose_style, printable
 from simulator.console.files import OutputFile
 from simulator.console.run import say
 from simulator.errors import InputError, nearest, one_line
+from simulator.spelling import word_of
 from validate.machine.measure.host import usable_threads
 from validate.tables.table import PUBLISHED, is_incomplete, read_conventions
 
@@ -53,7 +54,7 @@ class Given(SimpleNamespace):
             name, _, option = each.partition("=")
             given = getattr(self, name)
             for text in given if isinstance(given, tuple) else (given,):
-                words += [f"--{(option or name).replace('_', '-')}", text] if text is not None else []
+                words += [word_of(option or name), text] if text is not None else []
         return shlex.join(words)
 
     def opened(self, option: str) -> AbstractContextManager[OutputFile | None]:

@@ -10,7 +10,7 @@ from importlib.resources import files as files_of
 from operator import itemgetter
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
+from typing import Any, NamedTuple
 
 from simulator.api.session import Question
 from simulator.cli.table import table_of
@@ -176,26 +176,34 @@ def _groups(done: Sequence[_Done]) -> Iterator[tuple[str, str | None, str | None
         yield *key, summarise(errors)
 
 
-def _worths(done: Sequence[_Done]) -> list[dict[str, Any]]:
-    """Return what each term is worth on each left-out group: mean absolute errors of its ``n`` rows with and without.
+class _Worth(NamedTuple):
+    """What a term is worth on a left-out group: mean absolute errors of its ``n`` rows with and without."""
 
-    They are in the order of TERMS.
-    """
+    family: str
+    term: str
+    left_out: str
+    n: int
+    mean_ape: float
+    mean_ape_without: float
+
+
+def _worths(done: Sequence[_Done]) -> list[_Worth]:
+    """Return what each term is worth on each left-out group, in the order of TERMS."""
     plain = {(item.task.family, item.task.judged): item for item in done if item.task.term is None}
     found = []
     for term, item in ((term, item) for term in TERMS for item in done if item.task.term == term):
         on, off = ([abs(row[-1]) for row in each.errors] for each in (plain[item.task.family, item.task.judged], item))
         if off and item.task.judged is not None:
-            worth = {"family": term.family, "term": term.name, "left_out": item.task.judged[1], "n": len(off)}
-            found.append({**worth, "mean_ape": sum(on) / len(off), "mean_ape_without": sum(off) / len(off)})
+            count, name = len(off), item.task.judged[1]
+            found.append(_Worth(term.family, term.name, name, count, sum(on) / count, sum(off) / count))
     return found
 
 
 def _worth_lines(done: Sequence[_Done], style: Style) -> list[str]:
     table = [["term", "left out", "mean with", "without", "worth least", "most"]]
-    for (_, term), worths in lists_by_key(((each["family"], each["term"]), each) for each in _worths(done)).items():
-        on, off = (fmean(each[name] for each in worths) for name in ("mean_ape", "mean_ape_without"))
-        gains = [(each["mean_ape_without"] - each["mean_ape"], each["left_out"]) for each in worths]
+    for (_, term), worths in lists_by_key(((each.family, each.term), each) for each in _worths(done)).items():
+        on, off = fmean(each.mean_ape for each in worths), fmean(each.mean_ape_without for each in worths)
+        gains = [(each.mean_ape_without - each.mean_ape, each.left_out) for each in worths]
         ends = [pick(gains, key=itemgetter(0)) for pick in (min, max)]
         said = [f"{100 * gain:+.1f} on {left_out}" for gain, left_out in ends]
         table.append([term, str(len(worths)), f"{100 * on:.1f} %", f"{100 * off:.1f} %", *said])
@@ -235,7 +243,7 @@ def _document(done: Sequence[_Done], hold_out: Sequence[str]) -> dict[str, Any]:
     }
     errors = [{"rows": role, "op": op, "place": place, **asdict(each)} for role, op, place, each in _groups(done)]
     found = {"schema_version": _SCHEMA_VERSION, "families": families, "held_out": list(hold_out), "errors": errors}
-    return {**found, "terms": _worths(done)}
+    return {**found, "terms": [worth._asdict() for worth in _worths(done)]}
 
 
 _CALIBRATED_ON = 50  # rows per device

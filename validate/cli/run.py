@@ -27,6 +27,8 @@ _MOST_BYTES = 64_000_000  # of a record
 def run_command(given: Given) -> int:
     """Measure this machine: operators, steps, copies, collectives."""
     out, topology, device, parts, prepare = given.out, given.topology, given.device or "", given.parts, given.prepare
+    if not out:
+        raise InputError("--out needs the name of a folder")
     written = _written(vars(given))
     budget_s = None if given.budget is None else _parsed("--budget", duration_s, given.budget)
     interval = 0.01 if given.within is None else _parsed("--within", fraction, given.within)

@@ -16,7 +16,7 @@ from validate.machine.measure.host import DRIVER, cpu_facts, host_bytes, slug
 from validate.machine.measure.host import largest_cache_bytes as host_cache_bytes
 from validate.machine.measure.timing import Call, Stopwatch
 
-_SM, _MEMORY = 1, 2  # nvmlClockType_t: SM and memory
+_CLOCKS = {"SM": 1, "memory": 2}  # nvmlClockType_t
 _CORE_C = 0  # nvmlTemperatureSensors_t
 _REASONS = {int(bit, 16): text for bit, text in DRIVER["throttles"].items()}
 _POWER_CAP = _REASONS[0x4]
@@ -72,7 +72,7 @@ class Sensors:
         if self._library is None or time.perf_counter() - self._last_s < _PERIOD_S:
             return
         power_mW, heat_C = self._power_mw(), self._unsigned("nvmlDeviceGetTemperature", _CORE_C)
-        clock, memory = (self._unsigned("nvmlDeviceGetClockInfo", kind) for kind in (_SM, _MEMORY))
+        clock, memory = (self._unsigned("nvmlDeviceGetClockInfo", kind) for kind in _CLOCKS.values())
         self._rows.append((clock, memory, None if power_mW is None else power_mW / 1000, heat_C))
         mask = ctypes.c_ulonglong()
         names = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
@@ -94,7 +94,8 @@ class Sensors:
 
     def limits(self) -> dict[str, float]:
         """Return the card's limits: power in W, clocks in MHz, PCIe generation and width."""
-        found = {name: self._unsigned(*asked) for name, asked in DRIVER["limits"].items()}
+        asked: dict[str, list[str]] = DRIVER["limits"]  # a function, and the clock that it is asked for, if any
+        found = {name: self._unsigned(of, *(_CLOCKS[each] for each in clock)) for name, (of, *clock) in asked.items()}
         if found["power_limit_W"] is not None:
             found["power_limit_W"] /= 1000
         return {name: value for name, value in found.items() if value is not None}

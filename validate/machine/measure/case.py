@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 
@@ -81,27 +81,36 @@ EXCHANGES = "exchanges.json"  # the file that lists the exchange strategies a us
 SCALING = "scaling.json"  # the file that describes the step a user asked for over 1, 2, ... n ranks.
 
 
-GROUPS: Mapping[str, Mapping[str, Any]] = json.loads(
-    Path(__file__).with_name("groups.json").read_text(encoding="utf-8")
-)["groups"]
-"""Cases of one kind, with the group's ``share`` of a time budget, and what measures them is ``about``.
+class CaseGroup(NamedTuple):
+    """Cases of one kind, with the group's ``share`` of a time budget, and what measures them is ``about``.
 
-``yields`` names a module in ``cases`` and, if not ``cases(bench)``, its function that yields them, any first part
-representative; it raises Unavailable where the machine has nothing to measure, as a CPU where ``not_on_cpu`` says why.
-``file`` is the file in the measurements folder that the group needs, if any.
-"""
+    ``yields`` names a module in ``cases`` and, if not ``cases(bench)``, its function that yields them, any first part
+    representative; it raises Unavailable where the machine has nothing to measure, as a CPU where ``not_on_cpu`` says
+    why.  ``file`` is the file in the measurements folder that the group needs, if any.
+    """
+
+    yields: str
+    share: float
+    about: str
+    file: str = ""
+    not_on_cpu: str = ""
+
+
+_TOLD = json.loads(Path(__file__).with_name("groups.json").read_text(encoding="utf-8"))["groups"]
+GROUPS: Mapping[str, CaseGroup] = {name: CaseGroup(**told) for name, told in _TOLD.items()}
 
 
 def usual_groups(folder: Path) -> tuple[str, ...]:
     """Return the groups measured into *folder* when the user names none."""
-    return tuple(name for name, of in GROUPS.items() if "file" not in of or (folder / of["file"]).is_file())
+    return tuple(name for name, of in GROUPS.items() if not of.file or (folder / of.file).is_file())
 
 
 def cases_of(name: str, bench: Bench) -> Iterator[Case]:
     """Return the cases of group *name*, not yet built; raises Unavailable where the machine has nothing to measure."""
-    if "not_on_cpu" in GROUPS[name] and not bench.is_cuda:
-        raise Unavailable(GROUPS[name]["not_on_cpu"])
-    module, _, function = GROUPS[name]["yields"].partition(":")
+    group = GROUPS[name]
+    if group.not_on_cpu and not bench.is_cuda:
+        raise Unavailable(group.not_on_cpu)
+    module, _, function = group.yields.partition(":")
     cases = getattr(importlib.import_module(f"validate.machine.measure.cases.{module}"), function or "cases")
     found: Iterator[Case] = cases(bench)
     first = list(islice(found, 1))  # made now, so that a group with nothing to measure says so at once

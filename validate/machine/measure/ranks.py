@@ -22,7 +22,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 import torch.distributed as dist
@@ -39,6 +39,11 @@ _GRACE_S = 0.5
 
 class RanksFailed(Unavailable):
     """A rank raised, died or did not answer in time; the message says which.  The other ranks have been ended."""
+
+
+class _Member(NamedTuple):
+    process: BaseProcess
+    pipe: Connection  # to it
 
 
 class RankProcesses:
@@ -59,7 +64,7 @@ class RankProcesses:
             raise Unavailable("torch is built without NCCL")
         self.count, self.cuda, self._called = count, cuda, called
         self._folder = tempfile.TemporaryDirectory(prefix="topocast-ranks-")
-        self._members: list[tuple[BaseProcess, Connection]] = []
+        self._members: list[_Member] = []
         # CUDA does not survive a fork.  Other ranks are forked from a process that loads torch once for all.
         multiprocessing.set_forkserver_preload([__name__])
         context: Any = multiprocessing.get_context("spawn" if cuda else "forkserver")
@@ -71,7 +76,7 @@ class RankProcesses:
                 with _interrupts_held():
                     process.start()
                 theirs.close()
-                self._members.append((process, ours))
+                self._members.append(_Member(process, ours))
             self._collect("start", start_s, None)
         except BaseException:
             self.close(kill=True)
@@ -91,9 +96,9 @@ class RankProcesses:
         if not self._members:
             raise RanksFailed("the ranks have ended already")
         try:
-            for _, pipe in self._members:
+            for member in self._members:
                 with suppress(OSError):  # a dead rank is reported below
-                    pipe.send((function, arguments))
+                    member.pipe.send((function, arguments))
             return self._collect(getattr(function, "__name__", "a task").strip("_"), timeout_s, look)
         except BaseException:
             self.close(kill=True)
@@ -102,8 +107,8 @@ class RankProcesses:
     def close(self, *, kill: bool = False) -> None:
         """End all processes: idle ones exit by themselves within 5 s, others, or all with *kill*, are killed."""
         members, self._members = self._members, []
-        for _, pipe in members:
-            pipe.close()  # an idle rank notices and exits
+        for member in members:
+            member.pipe.close()  # an idle rank notices and exits
         deadline_s = time.monotonic() + (0.0 if kill else 5.0)
         for process, _ in members:
             process.join(max(0.0, deadline_s - time.monotonic()))
@@ -121,12 +126,12 @@ class RankProcesses:
         faults: list[str] = []
         missing = list(range(len(self._members)))
         while missing and time.monotonic() < deadline_s:
-            ready = wait([self._members[rank][1] for rank in missing], timeout=_POLL_S)
+            ready = wait([self._members[rank].pipe for rank in missing], timeout=_POLL_S)
             if look is not None:
                 look()
-            for rank in [rank for rank in missing if self._members[rank][1] in ready]:
+            for rank in [rank for rank in missing if self._members[rank].pipe in ready]:
                 missing.remove(rank)
-                good, value = _answer(*self._members[rank])
+                good, value = _answer(self._members[rank])
                 if good:
                     found[rank] = value
                     continue
@@ -140,14 +145,14 @@ class RankProcesses:
         return [found[rank] for rank in range(len(self._members))]
 
 
-def _answer(process: BaseProcess, pipe: Connection) -> tuple[bool, Any]:
+def _answer(member: _Member) -> tuple[bool, Any]:
     """Return whether a task has gone well, and its result or what became of the rank."""
     try:
-        good, value = pipe.recv()
+        good, value = member.pipe.recv()
         return good, value if good else f"raised {value}"
     except (EOFError, OSError):
-        process.join(2.0)
-        code = process.exitcode
+        member.process.join(2.0)
+        code = member.process.exitcode
         return False, f"died of signal {-code}" if code and code < 0 else f"ended with status {code}"
 
 

@@ -179,7 +179,7 @@ def _measure(this: _Run, queues: list[_Queue]) -> None:
     """Measure until cases or time end, the group furthest behind its share first; raises Fatal (device, disk)."""
     waiting = list(queues)
     while waiting and this.remaining_s > 0:
-        queue = min(waiting, key=lambda q: q.used_s / GROUPS[q.name]["share"])
+        queue = min(waiting, key=lambda q: q.used_s / GROUPS[q.name].share)
         try:
             case = next(queue.cases, None)
         except Unavailable as unavailable:

@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import nn
@@ -27,7 +26,21 @@ class ForwardCall:
 
 
 Steps = Sequence[ForwardCall]
-Edges = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+class SpanPart(NamedTuple):
+    """Consecutive steps, the tensors that enter and that leave them, and whether the backward pass runs them again."""
+
+    steps: Steps
+    inside: tuple[int, ...]
+    outside: tuple[int, ...]
+    again: bool = False
+
+    def returned(self, *given: Any) -> tuple[Any, ...]:
+        """Return the tensors that leave the steps, for those *given* that enter them."""
+        own = dict(zip(self.inside, given, strict=True))
+        _run(self.steps, own)
+        return tuple(own[n] for n in self.outside)
 
 
 def end(steps: Sequence[ForwardCall], outputs: Sequence[int]) -> None:
@@ -51,14 +64,6 @@ def _run(steps: Sequence[ForwardCall], values: dict[int, Any]) -> None:
             values.pop(number, None)
 
 
-def _returned(steps: Steps, edges: Edges, *given: Any) -> tuple[Any, ...]:
-    """Return the tensors that leave *steps*, for those *given* that enter them."""
-    inside, outside = edges
-    own = dict(zip(inside, given, strict=True))
-    _run(steps, own)
-    return tuple(own[n] for n in outside)
-
-
 def _contexts() -> tuple[Any, Any]:
     """Return contexts of a block that keep attention and every second product, as torchtitan's checkpointing."""
     aten, ways = torch.ops.aten, ("flash", "efficient", "cudnn")
@@ -80,28 +85,24 @@ def _contexts() -> tuple[Any, Any]:
 class StepsModule(nn.Module):  # type: ignore[misc]
     """Consecutive steps as a module; *apart*: it is a repeated block, called as a module.
 
-    *parts* are its steps with their edges, and whether to run them *again* in the backward pass, as *how* says.
+    *parts* divide the *whole* of its steps; those that run again in the backward pass do as *how* says.
     """
 
-    def __init__(
-        self, parts: Sequence[tuple[Steps, Edges, bool]], edges: Edges, how: Mapping[str, Any], *, apart: bool
-    ) -> None:
+    def __init__(self, whole: SpanPart, parts: Sequence[SpanPart], how: Mapping[str, Any], *, apart: bool) -> None:
         super().__init__()
         self.parts, self.how, self.apart = tuple(parts), how, apart
-        self.inside, self.outside = edges
-        self.steps = tuple(step for steps, _, _ in parts for step in steps)
+        self.steps, self.inside, self.outside, _ = whole
         self.layers = nn.ModuleList(step.module for step in self.steps if step.module is not None)
 
     def go(self, values: dict[int, Any]) -> None:
         """Run the steps on *values*, tensors by number."""
-        for steps, (inside, outside), again in self.parts:
-            if not again or not torch.is_grad_enabled():
-                _run(steps, values)
+        for part in self.parts:
+            if not part.again or not torch.is_grad_enabled():
+                _run(part.steps, values)
                 continue
-            run = partial(_returned, steps, (inside, outside))
-            results = checkpoint(run, *(values[n] for n in inside), use_reentrant=False, **self.how)
-            drop(steps, values)
-            values.update(zip(outside, results, strict=True))
+            results = checkpoint(part.returned, *(values[n] for n in part.inside), use_reentrant=False, **self.how)
+            drop(part.steps, values)
+            values.update(zip(part.outside, results, strict=True))
 
     def forward(self, *given: Any) -> tuple[Any, ...]:
         """Return the tensors that later steps read, for the inputs *given*."""
@@ -124,19 +125,19 @@ def spans(steps: Steps, outputs: Sequence[int], recompute: Recompute, *, in_bloc
     for block, of_block in groupby(range(len(steps)), key=lambda i: blocks.get(i, -1)):
         mine = list(of_block)
         runs = groupby(mine, key=lambda i: again.get(i, -1))
-        parts = [(*_edges(steps, list(run), outputs), key >= 0) for key, run in runs]
-        yield StepsModule(parts, _edges(steps, mine, outputs)[1], how, apart=block >= 0)
+        parts = [_part(steps, list(run), outputs)._replace(again=key >= 0) for key, run in runs]
+        yield StepsModule(_part(steps, mine, outputs), parts, how, apart=block >= 0)
 
 
-def _edges(steps: Steps, places: Sequence[int], outputs: Sequence[int]) -> tuple[tuple[ForwardCall, ...], Edges]:
-    """Return the consecutive steps at *places*, the tensors that enter them, and those that are read after them."""
+def _part(steps: Steps, places: Sequence[int], outputs: Sequence[int]) -> SpanPart:
+    """Return the consecutive steps at *places*, of which *outputs* and what later steps read leave."""
     span = tuple(steps[i] for i in places)
     written = dict.fromkeys(n for step in span for n in step.writes)
     read = dict.fromkeys(n for step in span for n in step.reads)
     after = {n for step in steps[places[-1] + 1 :] for n in step.reads}.union(outputs)
     # What later steps read must be returned; a span without such tensors returns its last step's.
     outside = tuple(n for n in written if n in after)
-    return span, (tuple(n for n in read if n not in written), outside or span[-1].writes)
+    return SpanPart(span, tuple(n for n in read if n not in written), outside or span[-1].writes)
 
 
 def _blocks(steps: Sequence[ForwardCall]) -> dict[int, int]:
