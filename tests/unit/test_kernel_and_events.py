@@ -16,6 +16,7 @@ import simpy
 
 from simulator.api import load_machine
 from simulator.engine.executor import execute
+from simulator.engine.flows import FlowNetwork
 from simulator.engine.kernel import Queue, SimulationClock
 from simulator.errors import SimulationError
 from simulator.network.machine import Machine
@@ -149,6 +150,12 @@ def test_actions_run_as_by_plain_simpy(seed: int) -> None:
 
 def test_actions_of_the_comparison_with_plain_simpy_are_many() -> None:
     assert sum(len(happenings(PlainClock(), seed)) for seed in range(40)) > 4_000
+
+
+def test_asking_what_is_in_use_keeps_nothing() -> None:
+    network = FlowNetwork(SimulationClock(), {}, may_stall=False)
+    assert not network.in_use([1, 2])
+    assert not network._users
 
 
 def test_what_is_past_happens_now() -> None:
