@@ -127,7 +127,10 @@ class FasterGpus:
 
 
 def on_fastest(written: CommandOptions, session: Session, questions: Sequence[Question]) -> list[Question]:
-    """Return *questions*, on the fastest GPUs of each machine if ``--gpus best:`` asks for them; raises InputError."""
+    """Return *questions*, on the fastest GPUs of each machine if ``--gpus best:`` asks for them; raises InputError.
+
+    Those of one machine share one set: the fastest with NCCL, or else with the first strategy.
+    """
     if not wants_best(written.gpus):
         return list(questions)
     from simulator.api.subsets import fastest_gpus

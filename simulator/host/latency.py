@@ -116,7 +116,10 @@ def chase(
     *,
     is_cyclic: bool = False,  # each line is used once before the first is used again
 ) -> Chase:
-    """Return the latency of loads in random (*is_cyclic*: repeated) order over *pages*; raises InputError."""
+    """Return the latency of loads in random (*is_cyclic*: repeated) order over *pages*.
+
+    Raises InputError where the set exceeds the caches and *memory* has no latency.
+    """
     page = page_bytes if is_cyclic else 0.0
     latency_s, stages = 0.0, _stages(part, working_set_bytes, memory, page, 0.0)
     # Beside neighbours, the longer a load takes, the less of a cache the loads keep, which makes them slower still.
@@ -206,7 +209,10 @@ def cyclic_share(size_bytes: float, ways: int, working_set_bytes: float, page_by
 
 
 def memory_of(machine: Machine, part: CpuPart, node: str, *, writes: bool = False) -> Memory:
-    """Return the memory *node*, ``local``, ``remote`` or a device, from the first CPU; raises InputError."""
+    """Return the memory *node* as the first CPU sees it: ``local``, ``remote`` (the next socket's) or of a device.
+
+    Raises InputError where there is no such memory, no link to it, or no latency of it.
+    """
     if node == "local":
         return memory_place(part)
     cpus = (n for n in machine.nodes if isinstance(n.part, CpuPart) and n.host == 0)

@@ -62,7 +62,11 @@ class Tape:
 
 
 def tape_of(network: Network, options: StepOptions, graded_element: int, *, in_blocks: bool = False) -> Tape:
-    """Return a step's tensors; moments begin with the forward pass's end and its highest; *in_blocks* as above."""
+    """Return a step's tensors; its moments begin with the forward pass's end, and that pass's highest.
+
+    *graded_element*: bytes of an element of a parameter's gradient.  *in_blocks*: where compiled, blocks are so one by
+    one, and the loss is not.
+    """
     options = of_blocks(of_tensors(options), network)
     in_blocks = options.compiled and (in_blocks or options.recompute in ("full", "operators"))
     return _tape_of(network, options, graded_element, in_blocks)

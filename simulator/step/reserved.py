@@ -40,7 +40,10 @@ class RankState:
 def reserved_and_allocated(
     network: Network, options: StepOptions, graded_element: int, held: RankState, most_bytes: float = inf
 ) -> tuple[int, int]:
-    """Return the most that the allocator holds and has in use in the first steps, or the first refusal's bytes."""
+    """Return the most bytes that the allocator holds and has in use in the first steps, of *most_bytes* that it may.
+
+    Where these are too little, the first are those that the first refused request would lead to.
+    """
     tape = tape_of(network, options, graded_element, in_blocks=held.gathered_bytes > 0.0)
     allocator = CachingAllocator(most_bytes, expandable=options.expandable_segments)
     try:

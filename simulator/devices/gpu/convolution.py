@@ -293,6 +293,7 @@ def _of_taps(channels: int, taps: int, packed: bool = False, step: int = _TAP_CH
 def byte_gemm(problem: Problem, rate_flops_per_s: float) -> ConvolutionAlgorithm:
     """Return the forward product of bytes of cuDNN 6 and 7: one tile, whole waves, a reduction never split.
 
+    Channels come in packs of 32 a tap (NVIDIA, "cuDNN API reference", ``CUDNN_TENSOR_NCHW_VECT_C``).
     *rate_flops_per_s*: of the units at work.
     """
     costs, gpu, shape = problem.costs, problem.gpu, problem.shape
@@ -305,7 +306,10 @@ def byte_gemm(problem: Problem, rate_flops_per_s: float) -> ConvolutionAlgorithm
 
 
 def direct(problem: Problem, channels_last: bool) -> ConvolutionAlgorithm:
-    """Return the direct sum over taps, one thread per pixel of the result, as depthwise and grouped kernels do."""
+    """Return the direct sum over taps, one thread per pixel of the result, as depthwise and grouped kernels do.
+
+    PyTorch's own (``aten/src/ATen/native/cuda/DepthwiseConv2d.cu``) take clocks to divide for each result's place.
+    """
     costs, shape, gpu = problem.costs, problem.shape, problem.gpu
     compute_s = shape.flop / (problem.rate_flops_per_s * costs.direct)
     written = {"fwd": shape.output_elements, "bwd_data": shape.input_elements, "bwd_weight": shape.weight_elements}
