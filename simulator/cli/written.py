@@ -41,10 +41,6 @@ class Option:
     is_required: bool = False
     word: str = ""
 
-    def spelt(self, name: str) -> str:
-        """Return this option, whose name is *name*, as the command line spells it."""
-        return self.word or word_of(name)
-
 
 def declared_option(told: Mapping[str, Any], **more: Any) -> Option:
     """Return the option that *told* declares, with *more* said of it."""
@@ -112,7 +108,7 @@ def _parameter(name: str, said: Option) -> click.Parameter:
     if said.is_argument:
         how["metavar"] = said.value if said.is_required else f"[{said.value}]{'...' * said.several}"
         return Argument(name, said, **how)
-    word = said.spelt(name)
+    word = said.word or word_of(name)
     words = [f"{word}/--no-{word[2:]}" if said.default is True else word, said.short]
     if isinstance(said.default, bool):
         how |= {"is_flag": True, "default": said.default}

@@ -13,7 +13,7 @@ from simulator.bands.composition import Band
 from simulator.collectives.communicator import Unsuitable
 from simulator.errors import InputError, refused
 from simulator.questions.layout import parse_layout
-from simulator.records import dataclass, replace
+from simulator.records import dataclass, field, replace
 from simulator.results import SCHEMA_VERSION, WORDS, plain, taken
 from simulator.results.comparison import ComparisonWidth, comparison_width
 from simulator.results.rates import Rates, rates_from, rates_of
@@ -66,18 +66,17 @@ def here(function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]]) -> Itera
     return (function(*job) for job in jobs)
 
 
+@dataclass(frozen=True, slots=True)
 class KeptResults:
-    """The results of jobs by key, those already *found* first; each new one is also told to *write*."""
+    """The results of jobs by key, each new one of which ``write`` stores, too."""
 
-    def __init__(
-        self, found: Mapping[str, Any] | None = None, write: Callable[[str, Any], None] = lambda *_: None
-    ) -> None:
-        self.found, self._write = dict(found or {}), write
+    found: dict[str, Any] = field(default_factory=dict)
+    write: Callable[[str, Any], None] = lambda *_: None
 
     def put(self, key: str, result: Any) -> None:
         """Keep *result*, data for JSON; raises InputError if it cannot be written."""
         self.found[key] = result
-        self._write(key, result)
+        self.write(key, result)
 
 
 def _nothing_feasible(space: Space, outcomes: Sequence[Mapping[str, Any]], infeasible: Mapping[str, int]) -> InputError:

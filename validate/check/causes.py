@@ -26,40 +26,8 @@ from validate.check.pace import SizeComparison
 MOST_CAUSES = 34  # approximate number, for progress bars
 _HALF = 0.5  # a card in a slot of half the width, which NCCL knows where it is on PCIe
 _ERAS = ((2, 18), NCCL_TODAY)
+_AMISS: Mapping[str, Any] = own_data("validate.check", "causes.yaml")
 SHOWN = ", as NCCL reports"  # how words of a cause end that the log shows to be there
-
-
-class _LinkFault(NamedTuple):
-    words: str
-    shown_by: str
-    share: float | None = None
-
-
-class _AdapterFault(NamedTuple):
-    words: str
-    shown_by: str
-    share: float
-
-
-class _Choice(NamedTuple):
-    words: str
-    says: Mapping[str, Any]
-    decided_by: Sequence[str]
-    shown_by: str
-    is_fault: bool = False
-
-
-class _Setting(NamedTuple):
-    names: Sequence[str]
-    values: Sequence[str]
-    of: str
-
-
-_TOLD: Mapping[str, Any] = own_data("validate.check", "causes.yaml")  # explains the fields
-_LINKS = {ends: [_LinkFault(**each) for each in told] for ends, told in _TOLD["links"].items()}
-_ADAPTERS = [_AdapterFault(**each) for each in _TOLD["adapters"]]
-_CHOICES = [_Choice(**each) for each in _TOLD["choices"]]
-_SETTINGS = [_Setting(**each) for each in _TOLD["settings"]]
 
 
 class Cause(NamedTuple):
@@ -103,10 +71,10 @@ def causes_of(
 
 
 def _choices(question: CollectiveQuestion) -> Iterator[tuple[set[str], Cause]]:
-    for each in _CHOICES if question.collective not in SENDING else ():
-        if question.nvls or "nvls" not in each.says:
-            asked = replace(question, **each.says)
-            yield {*each.decided_by}, Cause(each.words, asked, each.shown_by, each.is_fault)
+    for choice in _AMISS["choices"] if question.collective not in SENDING else ():
+        if question.nvls or "nvls" not in choice["says"]:
+            asked, is_fault = replace(question, **choice["says"]), choice.get("is_fault", False)
+            yield {*choice["decided_by"]}, Cause(choice["words"], asked, choice["shown_by"], is_fault)
     for version in _ERAS:
         if version != question.software.nccl:
             words = f"NCCL {version_words(version)} in place of {version_words(question.software.nccl)}"
@@ -131,14 +99,15 @@ def _slow_links(session: Session, question: CollectiveQuestion) -> Iterator[_Slo
             continue
         seen.add(sort)
         down = link.count // 2
-        for fault in _LINKS.get(f"{first.kind} {second.kind}", ()):
-            told = f"{fault.words.format(down, link.count)}, as {ends}"
-            if fault.share is not None:
-                yield told, (SlowLink(ends, fault.share),), None, fault.shown_by
+        for fault in _AMISS["links"].get(f"{first.kind} {second.kind}", ()):
+            told = f"{fault['words'].format(down, link.count)}, as {ends}"
+            if "share" in fault:
+                yield told, (SlowLink(ends, fault["share"]),), None, fault["shown_by"]
             elif down:
-                yield told, (SlowLink(ends, 1.0 - down / link.count),), link.count, fault.shown_by
-    for slow in _ADAPTERS if machine.n_hosts > 1 and len(adapters) > 1 else ():
-        yield f"{slow.words}, as node0", tuple(SlowLink(each, slow.share) for each in adapters), None, slow.shown_by
+                yield told, (SlowLink(ends, 1.0 - down / link.count),), link.count, fault["shown_by"]
+    for fault in _AMISS["adapters"] if machine.n_hosts > 1 and len(adapters) > 1 else ():
+        links = tuple(SlowLink(each, fault["share"]) for each in adapters)
+        yield f"{fault['words']}, as node0", links, None, fault["shown_by"]
 
 
 _MOST_SIZES = 4  # sizes at which other settings are simulated: the largest
@@ -198,9 +167,9 @@ def setting_effects(
 def _others(question: CollectiveQuestion, settings: dict[str, str]) -> Iterator[tuple[str, str]]:
     found = {"all", "sends" if question.collective in SENDING else "collectives"}
     found |= {"several machines"} if (question.where.nodes or 1) > 1 else set()
-    for each in _SETTINGS:
-        if each.of in found and not settings.keys() & {*each.names}:
-            yield from ((each.names[0], value) for value in each.values)
+    for setting in _AMISS["settings"]:
+        if setting["of"] in found and not settings.keys() & {*setting["names"]}:
+            yield from ((setting["names"][0], value) for value in setting["values"])
 
 
 _CAUSE_SIZES = 10  # sizes at which causes are simulated

@@ -14,6 +14,7 @@ from simulator.console.run import run_app, run_process
 from simulator.errors import InputError
 from simulator.package_data import own_data
 from simulator.questions.checks import refuse_all
+from simulator.spelling import word_of
 from validate.cli.command import Given
 
 __all__ = ["app", "main"]
@@ -57,7 +58,9 @@ class CommandGroup(click.Group):
 
 def _answered(by: str, refuses: Iterable[Mapping[str, Any]], options: Mapping[str, Option]) -> Callable[..., Any]:
     def answer(**given: Any) -> Any:
-        refuse_all(_faults({name: options[name].spelt(name) for name, value in given.items() if value}, refuses))
+        refuse_all(
+            _faults({name: options[name].word or word_of(name) for name, value in given.items() if value}, refuses)
+        )
         return later(f"validate.cli.{by}")(Given(others=tuple(click.get_current_context().args), **given))
 
     return answer
