@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from simulator.kept import Kept
 from simulator.network.machine import Machine, Node
@@ -199,25 +199,31 @@ class Strategy(Protocol):
         ...
 
 
+class Limits(NamedTuple):
+    """What a strategy takes: up to ``most`` ranks (0: any) and the collectives ``forms``; it ``cannot`` do others."""
+
+    most: int = 0
+    forms: Container[str] | None = None
+    cannot: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A strategy: ``write`` adds a request of up to ``most`` ranks (0: any), if one of ``forms``, to a plan."""
+    """A strategy: ``write`` adds a request within its ``limits`` to a plan."""
 
     name: str
     summary: str
     write: Callable[[PlanBuilder, Request], None] = field(compare=False)
-    most: int = 0
-    forms: Container[str] | None = field(default=None, compare=False)
-    cannot: str = ""
+    limits: Limits = field(default=Limits(), compare=False)
 
     def plan(self, request: Request) -> Plan:
         """Return the plan; raises Unsuitable if the strategy does not fit *request*."""
         builder = PlanBuilder()
         if request.n_ranks > 1:
-            if self.most:
-                request.refuse_beyond(self.most)
-            if self.forms is not None and request.collective not in self.forms:
-                raise Unsuitable(self.cannot.format(request.collective))
+            if self.limits.most:
+                request.refuse_beyond(self.limits.most)
+            if self.limits.forms is not None and request.collective not in self.limits.forms:
+                raise Unsuitable(self.limits.cannot.format(request.collective))
             self.write(builder, request)
         return builder.build()
 

@@ -125,10 +125,6 @@ def _write_levels(builder: PlanBuilder, request: Request) -> None:
     builder.facts["node_count"] = len(hosts)
 
 
-HIERARCHICAL = Planned(
-    "hierarchical", "reduce-scatter inside each node, exchange between nodes, all-gather inside", _write_levels
-)
-
 OWN, WORKERS = "own", "workers"
 
 
@@ -262,4 +258,7 @@ def parameter_server(name: str) -> ParameterServer:
     return ParameterServer(name, int(rest or 1))
 
 
+HIERARCHICAL = Planned(
+    "hierarchical", "reduce-scatter inside each node, exchange between nodes, all-gather inside", _write_levels
+)
 PARAMETER_SERVER = parameter_server("parameter-server")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pkgutil
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simulator.collectives.communicator import Strategy
 from simulator.constants import DEFAULT, Constants
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from importlib import metadata
 
 ENTRY_POINT_GROUP = "topocast.strategies"
-# The objects of strategies, as entry points name them: in the order of "simulate strategies"; those that are left out
-# when all are compared; and for each pattern of names, what makes a strategy of a name.
+# Strategies as entry points name them: in the order of output, those not compared, and what makes one of a pattern.
 _BUILT_IN, _NAMED_ONLY, _NUMBERED = own_data("simulator.collectives", "strategies.json").values()
 
 
@@ -65,10 +64,8 @@ def strategy_of(
 ) -> Strategy:
     """Return the strategy *name* as *software* runs it, the same each time, as forced and costed; or InputError."""
     if servers and name.startswith("parameter-server"):
-        from simulator.collectives.levels import ParameterServer
-
-        found = find_strategy(name)  # colocated servers stay on the workers
-        return replace(found, places=servers) if isinstance(found, ParameterServer) and not found.places else found
+        found: Any = find_strategy(name)  # colocated servers stay on the workers
+        return found if getattr(found, "places", servers) else replace(found, places=servers)  # type: ignore[no-any-return]
     if name != "nccl":
         return find_strategy(name)
     from simulator.collectives.nccl.cost import costs_of

@@ -6,7 +6,7 @@ from functools import cache, partial
 from itertools import combinations
 from math import inf
 
-from simulator.collectives.communicator import MAX_RANKS, Communicator, Equal, Planned, Request
+from simulator.collectives.communicator import MAX_RANKS, Communicator, Equal, Limits, Planned, Request
 from simulator.collectives.lower import best_chunk_count, carried_in, estimate_s, lower, overlapped_cost
 from simulator.collectives.schedules import Schedule, neighbour_pairs, pairwise_all_to_all, ring_schedule, send_recv
 from simulator.collectives.search import say_ended
@@ -257,11 +257,8 @@ SINGLE_RING = Planned("single-ring", "chunks go round the fastest ring alone", p
 _IN_BOTH = partial(_write_rings, both=True)
 BIDIRECTIONAL_RING = Planned("bidirectional-ring", "as ring, half of the bytes in each direction", _IN_BOTH)
 MULTI_RING = Planned("multi-ring", "every directed ring of the link graph is a channel", _IN_BOTH)
+OF_WHOLE_BUFFERS = ("all-reduce", "broadcast", "reduce")
+_NAIVE = Limits(MAX_RANKS["one"], OF_WHOLE_BUFFERS, "it passes whole buffers on and cannot do {}; ring can")
 NAIVE_RING = Planned(
-    "naive-ring",
-    "pass the whole buffer on from GPU to GPU; one link works at a time",
-    _write_naive,
-    MAX_RANKS["one"],
-    ("all-reduce", "broadcast", "reduce"),
-    "it passes whole buffers on and cannot do {}; ring can",
+    "naive-ring", "pass the whole buffer on from GPU to GPU; one link works at a time", _write_naive, _NAIVE
 )

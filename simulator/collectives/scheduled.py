@@ -5,22 +5,15 @@ from functools import partial
 from itertools import product
 
 from simulator.collectives import schedules
-from simulator.collectives.communicator import MAX_DIRECT_RANKS, MAX_RANKS, Equal, Planned, Request, Unsuitable
+from simulator.collectives.communicator import MAX_DIRECT_RANKS, MAX_RANKS, Equal, Limits, Planned, Request, Unsuitable
 from simulator.collectives.lower import best_chunk_count, carried_in, estimate_s, host_work, lower, overlapped_cost
-from simulator.collectives.rings import embed_order
+from simulator.collectives.rings import OF_WHOLE_BUFFERS, embed_order
 from simulator.collectives.schedules import tree_schedule
 from simulator.network.machine import Machine
 from simulator.package_data import own_data
 from simulator.plan.flow import WHOLE, Carries, FlowData, Twins, block
 from simulator.plan.plan import Flow, PlanBuilder
 from simulator.sums import lists_by_key
-
-_STAR = partial(
-    Planned,
-    most=MAX_RANKS["one"],
-    forms=("all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce"),
-    cannot="gathering on one device cannot do {}; sharded and ring can",
-)
 
 
 def _write_on_gpu(builder: PlanBuilder, request: Request, number: int) -> None:
@@ -41,15 +34,6 @@ def _write_on_gpu(builder: PlanBuilder, request: Request, number: int) -> None:
     builder.facts["runs_as"] = "torch.nn.DataParallel, tf.distribute.ReductionToOneDevice"
 
 
-def on_gpu(name: str) -> Planned:
-    """Return the strategy called ``gpuN``."""
-    write = partial(_write_on_gpu, number=int(name.removeprefix("gpu")))
-    return _STAR(name, "gather on one GPU, add there, send back (gpuN: on GPU N)", write)
-
-
-GPU0 = on_gpu("gpu0")
-
-
 def _write_on_cpu(builder: PlanBuilder, request: Request) -> None:
     """Add ``cpu``: all send to the CPU nearest to the first GPU; raises Unsuitable without any."""
     cpu = request.router.nearest_cpu(request.ranks[0])
@@ -60,10 +44,7 @@ def _write_on_cpu(builder: PlanBuilder, request: Request) -> None:
     builder.facts |= {"runs_as": "MXNet's KVStore local", "centre": request.machine.nodes[cpu].name}
 
 
-CPU = _STAR("cpu", "gather on the CPU, add there, send back", _write_on_cpu)
-
-
-def _write_tree(builder: PlanBuilder, request: Request, *, double: bool) -> None:
+def _write_tree(builder: PlanBuilder, request: Request, *, double: bool = False) -> None:
     """Add a tree or two, cut into the chunks that are fastest."""
     name, make = "double-tree" if double else "tree", partial(tree_schedule, request.collective, double=double)
     order = embed_order(request, name, make, pipelined=True)  # the root comes first
@@ -74,19 +55,6 @@ def _write_tree(builder: PlanBuilder, request: Request, *, double: bool) -> None
     lower(builder, request, make(request.n_ranks, n_chunks), size_bytes=request.size_bytes, nodes=nodes)
     builder.facts["chunk_count"] = n_chunks
 
-
-_TREE = partial(
-    Planned,
-    most=MAX_RANKS["many"],
-    forms=("all-reduce", "broadcast", "reduce"),
-    cannot="a tree carries whole buffers and cannot do {}; ring can",
-)
-TREE = _TREE("tree", "reduce up and broadcast down a binary tree, pipelined", partial(_write_tree, double=False))
-DOUBLE_TREE = _TREE(
-    "double-tree",
-    "two binary trees with half of the data each; no rank is inner in both",
-    partial(_write_tree, double=True),
-)
 
 # By collective: the names of its schedules, the default first, then that of whole buffers.
 _PAIRED = own_data("simulator.collectives", "forms.json")["halving-doubling"]
@@ -104,16 +72,6 @@ def _write_paired(builder: PlanBuilder, request: Request) -> None:
     region = (lambda chunk: block(order[chunk], len(order))) if parted else None
     lower(builder, request, candidates[chosen], size_bytes=size, nodes=nodes, region=region)
     builder.facts["algorithm"] = chosen
-
-
-HALVING_DOUBLING = Planned(
-    "halving-doubling",
-    "pairs at doubling distance exchange halves, then all (Rabenseifner)",
-    _write_paired,
-    MAX_RANKS["many"],
-    _PAIRED,
-    "halving and doubling cannot do {}; sharded and ring can",
-)
 
 
 def binomial_children(n: int) -> dict[int, list[int]]:
@@ -139,14 +97,6 @@ def _write_gloo(builder: PlanBuilder, request: Request) -> None:
         work, stream = host_work(request.machine, [ends]), f"rank{child}"  # of each send, so that none waits
         received[child] = send([Flow(request.router.route(*ends), size)], stream=stream, after=after, beside=work)
 
-
-GLOO = Planned(
-    "gloo",
-    "what torch's gloo does between CPUs: ring; broadcast down a binomial tree (not among all: name it)",
-    _write_gloo,
-    forms=("all-reduce", "broadcast"),
-    cannot="gloo is modelled for all-reduce and broadcast, not for {}; ring does it",
-)
 
 _MOST_SETS = 64  # of twins; the routes between them are found in seconds
 
@@ -214,9 +164,6 @@ def _write_direct(builder: PlanBuilder, request: Request) -> None:
     lower(builder, request, _direct(request), size_bytes=size * (n if own else 1))
 
 
-SHARDED = Planned("sharded", "each GPU adds up one part; all send to all directly", _write_direct)
-
-
 def _plan_folded(builder: PlanBuilder, request: Request, flows: list[Flow]) -> None:
     last: list[int] = []
     for number, label in enumerate(_WITHOUT_ROOT[request.collective]):
@@ -243,3 +190,37 @@ def _carries(request: Request, number: int, flows: list[Flow]) -> Carries:
         return [known[each.route.src, each.route.dst] for flow in flows for each in flow.apart()]
 
     return carried
+
+
+_ON_ONE = (*OF_WHOLE_BUFFERS, "reduce-scatter", "all-gather")
+_STAR = Limits(MAX_RANKS["one"], _ON_ONE, "gathering on one device cannot do {}; sharded and ring can")
+_TREES = Limits(MAX_RANKS["many"], OF_WHOLE_BUFFERS, "a tree carries whole buffers and cannot do {}; ring can")
+_PAIRS = Limits(MAX_RANKS["many"], _PAIRED, "halving and doubling cannot do {}; sharded and ring can")
+_OF_GLOO = Limits(
+    0, ("all-reduce", "broadcast"), "gloo is modelled for all-reduce and broadcast, not for {}; ring does it"
+)
+
+
+def on_gpu(name: str) -> Planned:
+    """Return the strategy called ``gpuN``."""
+    write = partial(_write_on_gpu, number=int(name.removeprefix("gpu")))
+    return Planned(name, "gather on one GPU, add there, send back (gpuN: on GPU N)", write, _STAR)
+
+
+GPU0 = on_gpu("gpu0")
+CPU = Planned("cpu", "gather on the CPU, add there, send back", _write_on_cpu, _STAR)
+SHARDED = Planned("sharded", "each GPU adds up one part; all send to all directly", _write_direct)
+TREE = Planned("tree", "reduce up and broadcast down a binary tree, pipelined", _write_tree, _TREES)
+_TWO = partial(_write_tree, double=True)
+DOUBLE_TREE = Planned(
+    "double-tree", "two binary trees with half of the data each; no rank is inner in both", _TWO, _TREES
+)
+HALVING_DOUBLING = Planned(
+    "halving-doubling", "pairs at doubling distance exchange halves, then all (Rabenseifner)", _write_paired, _PAIRS
+)
+GLOO = Planned(
+    "gloo",
+    "what torch's gloo does between CPUs: ring; broadcast down a binomial tree (not among all: name it)",
+    _write_gloo,
+    _OF_GLOO,
+)

@@ -92,9 +92,8 @@ class ProgramPricer:
         size = float(what.operator.output_elements * ELEMENT_BYTES[what.precision])
         compute_s, bound, shares = _together(device, costs, sum(cost.time_s for cost in costs))
         label = getattr(what.operator, "function", type(what.operator).__name__.lower())
-        held = run.holds_bytes
-        if held is None:
-            held = size if self.is_mxnet else 0.0
+        usual = size if self.is_mxnet else 0.0
+        held = usual if run.holds_bytes is None else run.holds_bytes
         return (CallPrice(label, issue_s, compute_s, wait_s, held, bound, shares),), size
 
     def _network(self, run: RunStatement, what: str, place: Place) -> tuple[tuple[CallPrice, ...], float]:

@@ -137,11 +137,11 @@ class _Reader:
 
     def _run(self, here: s.Path, raw: dict[str, Any], keys: s.Keys) -> s.RunStatement | None:
         known = keys.run
-        stream, others = keys.stream or s.STREAM, (keys.reads, keys.gives, keys.batch, keys.holds)
+        how = keys.device, keys.stream or s.STREAM, keys.reads, keys.gives, keys.batch, keys.holds
         if not isinstance(known, str):
             times = validate(self.source.part((*here, "run"), known), s.Times)
             self._refuse(raw, (*_OF_NETWORKS, "precision"), "is for operators and networks; here are times")
-            return s.RunStatement(here, times, keys.device, stream, *others)
+            return s.RunStatement(here, times, *how)
         if known.startswith("op:"):
             self._refuse(raw, _OF_NETWORKS, "is for networks; write an operator's sizes and phase in its words")
             try:
@@ -154,16 +154,16 @@ class _Reader:
                 self._unknown("", "precision", keys.precision, get_args(Precision))
             if keys.precision or "precision" not in known:
                 question = replace(question, precision=keys.precision or self.precision)  # type: ignore[arg-type]
-            return s.RunStatement(here, question, keys.device, stream, *others)
+            return s.RunStatement(here, question, *how)
         policy = keys.precision or self.precision
         if policy not in POLICIES:
             self._unknown("", "precision", policy, POLICIES)
             return None
-        how: dict[str, Any] = {"compiled": keys.compiled, "cuda_graph": keys.captured}
-        options = StepOptions(mode=keys.mode, precision=policy, optimizer=keys.optimizer, **how)
+        compiled: dict[str, Any] = {"compiled": keys.compiled, "cuda_graph": keys.captured}
+        options = StepOptions(mode=keys.mode, precision=policy, optimizer=keys.optimizer, **compiled)
         is_file = known.endswith((".yaml", ".yml"))  # relative to the program's own file
         network = str(FilePath(self.source.file).parent / known) if is_file else known
-        return s.RunStatement(here, network, keys.device, stream, *others, options)
+        return s.RunStatement(here, network, *how, options)
 
     def _tensor(self, here: s.Path, keys: s.Keys) -> s.PlainStatement | None:
         if (keys.shape is None) == (keys.size is None):

@@ -203,10 +203,8 @@ class _Walk:
                     if not 1 < statement.gpus <= has:
                         self.fault(f"{self.machine.name} has {counted(has, 'GPU')}; {some}", "gpus")
                     self.known(statement.reads, "reads", each=True)
-                case PlainStatement():
-                    self.plain(statement)
                 case _:
-                    assert_never(statement)
+                    self.plain(statement)
 
     def plain(self, statement: PlainStatement) -> None:
         keys = statement.keys

@@ -92,10 +92,8 @@ class Writer:
                     self._copy(statement)
                 case s.ExchangeStatement():
                     self._exchange(statement)
-                case s.PlainStatement():
-                    self._plain(statement)
                 case _:
-                    assert_never(statement)
+                    self._plain(statement)
 
     def _plain(self, statement: s.PlainStatement) -> None:
         state, keys = self.state, statement.keys
@@ -192,17 +190,16 @@ class Writer:
         return (node.multiprocessors, call.shares[0]), (node.memory, call.shares[1])
 
     def _copy(self, copy: s.CopyStatement) -> None:
-        name, gives = copy.tensor, copy.gives
-        tensor, to = self.state.tensors[name], self.place(copy.to)
+        name, tensor, to = copy.tensor, self.state.tensors[copy.tensor], self.place(copy.to)
         if copy.verb == "move" and tensor.device == to.name:
             self.on_host(f"{name} is there", self.front.call_s, use="issue")
-            self.state.tensors[gives] = tensor
+            self.state.tensors[copy.gives] = tensor
             return
         done, is_sync = self._copied(name, tensor, to, pinned=copy.pinned, fresh=copy.fresh, over=copy.stream)
         waits = copy.blocking if copy.blocking is not None else not self.is_mxnet
         if waits or (is_sync and not self.is_mxnet):
             done = self.on_host("wait", self.front.wait_s, use="wait", after=[done])
-        self.state.tensors[gives] = c.DeviceTensor(to.name, tensor.size_bytes, (done,), self.front.wait_s)
+        self.state.tensors[copy.gives] = c.DeviceTensor(to.name, tensor.size_bytes, (done,), self.front.wait_s)
 
     def _copied(
         self, name: str, tensor: c.DeviceTensor, to: Place, *, pinned: bool, fresh: bool, over: str = ""
@@ -266,8 +263,7 @@ class Writer:
             message = f"{exchange.strategy} does not fit: {error.why}"
             raise InputError(self.program.source.fault((*exchange.path, "exchange"), message)) from None
         self.state.copies += 1
-        label, over = exchange.collective, exchange.stream
-        stream, name = self.stream(gpu, over), f"{gpu}/{over}"
+        label, stream, name = exchange.collective, self.stream(gpu, exchange.stream), f"{gpu}/{exchange.stream}"
         issued = self.on_host(label, self.places.constants["dispatch"].bare_launch_s, use="issue")
         after = (issued, *stream.after, *self._ready(exchange.reads))
         about = c.ProgramLabel("copy", bytes=exchange.size_bytes)
