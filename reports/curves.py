@@ -14,8 +14,8 @@ from reports.colours import ACTIVITIES, BEST, HELD, INK
 from reports.colours import MARKED_SERIES as SERIES
 from reports.file import drawn, with_foot
 from simulator.programs.costs import ProgramLabel, SkippedRepetitions
+from simulator.results.changed import said
 from simulator.results.columns import percent, rate_words
-from simulator.results.comparison import said
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.program import ProgramResult
 from simulator.results.single import SingleResult

@@ -13,8 +13,8 @@ from reports.colours import ACTIVITIES, BEST, HELD, INK, OTHER, WAITING, WARNING
 from reports.file import drawn, with_foot
 from reports.kernels import draw_held, draw_passes, draw_roofline, roofline_points, roofs_of
 from simulator.results import step_view as view
+from simulator.results.changed import said
 from simulator.results.columns import percent, rate_words
-from simulator.results.comparison import said
 from simulator.results.held import held_over, not_followed
 from simulator.results.ran import critical_path
 from simulator.results.reason import steps_verdict

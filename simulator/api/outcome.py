@@ -20,10 +20,9 @@ from simulator.spelling import mention, word_of
 from simulator.step.changes import Change
 from simulator.step.issue import launches_of
 from simulator.step.memory import MemoryNeed
-from simulator.step.precision import autocasts, storage_of
+from simulator.step.precision import autocasts, gradient_bytes, storage_of
 from simulator.step.recompute import reruns_of
 from simulator.training import divided
-from simulator.training.data_parallel import gradient_bytes
 from simulator.training.memory import alone_memory, most_needed
 from simulator.training.placement import Placement
 from simulator.training.plan import contend

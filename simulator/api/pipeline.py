@@ -15,9 +15,9 @@ from simulator.records import dataclass, replace
 from simulator.results.ran import StreamUse, stream_uses
 from simulator.step.issue import gradient_work, launches_of
 from simulator.step.launch import Launch, Part
-from simulator.step.precision import storage_of
+from simulator.step.precision import gradient_bytes, storage_of
 from simulator.sums import sums_by_key
-from simulator.training.data_parallel import gradient_bytes, in_turns, put_off
+from simulator.training.micro_batches import in_turns, put_off
 from simulator.training.pipeline import Chunk, CollectivePrice, StageWork, plan_chunk, plan_pipeline
 from simulator.training.placement import Placement
 from simulator.training.plan import SharedStep

@@ -25,7 +25,7 @@ from simulator.questions.where import TODAY
 from simulator.results.chakra import chakra_files
 from simulator.results.program import ProgramResult, make_program_result
 from simulator.spelling import mention
-from simulator.training.data_parallel import Batches
+from simulator.training.micro_batches import Batches
 from simulator.training.plan import SharedStep, plan_step
 from simulator.workload import Collective
 from simulator.workload.network import Network

@@ -13,7 +13,7 @@ from simulator.results.ran import stream_uses
 from simulator.results.step import make_step_result
 from simulator.results.training import TrainingResult, by_part
 from simulator.spelling import mention
-from simulator.training.data_parallel import gradient_bytes
+from simulator.step.precision import gradient_bytes
 from simulator.training.memory import device_memory
 from simulator.training.plan import SharedStep
 from simulator.training.roles import alone_rate, alone_s_of

@@ -17,7 +17,7 @@ from simulator.errors import InputError
 from simulator.kept import Kept
 from simulator.questions.checks import refuse_all
 from simulator.records import replace
-from simulator.results.comparison import ChangeEffect, changes_of, unchanged
+from simulator.results.changed import ChangeEffect, changes_of, unchanged
 from simulator.results.confidence import Confidence, confidence_of
 from simulator.results.result import Result
 

@@ -23,8 +23,8 @@ from simulator.results.training_run import DeviceMemory
 from simulator.spelling import mention
 from simulator.step.issue import launches_of
 from simulator.training import divide
-from simulator.training.data_parallel import Batches, periods_s
 from simulator.training.memory import alone_memory, device_memory, saved_shares
+from simulator.training.micro_batches import Batches, periods_s
 from simulator.training.plan import PROGRAM, SharedStep, contend, plan_alone, plan_offloaded_alone, plan_step
 from simulator.training.roles import (
     Role,

@@ -20,7 +20,7 @@ from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.single import CopyQuestion, DiskQuestion, OperatorQuestion
 from simulator.questions.step import StepQuestion
 from simulator.records import replace
-from simulator.results.comparison import is_changed
+from simulator.results.changed import is_changed
 from simulator.results.confidence import collective_composition, exchange_facts, generation_of, main_format, steps_alike
 from simulator.results.step import flop_by_format_of
 from simulator.step.operator import network_kernel_classes, network_roofline_s, operator_kernels, operator_roofline_s

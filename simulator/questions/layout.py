@@ -40,7 +40,7 @@ class Layout(Checked):
     - ``flex``: a token is sent once to each node that holds experts of it, and their results are added up there
       (DeepEP, HybridEP; ``--moe-token-dispatcher-type flex``); otherwise it is sent once per expert.
     - ``ep_overlap``: tokens of one micro-batch go to experts while another computes: each forward pass runs with the
-      backward pass of an earlier micro-batch (:mod:`simulator.training.data_parallel`;
+      backward pass of an earlier micro-batch (:mod:`simulator.training.micro_batches`;
       ``--overlap-moe-expert-parallel-comm``).
     - ``delay_wgrad``: with ``ep_overlap``, gradients of parameters come after the next exchange of experts, which so
       starts earlier (``--delay-wgrad-compute``).

@@ -12,7 +12,7 @@ from simulator.programs.loops import busy_of
 from simulator.programs.writer import LOCK
 from simulator.records import dataclass, field
 from simulator.results import SCHEMA_VERSION, WORDS, Fact, html_of, taken
-from simulator.results.comparison import ChangeEffect, change_fact, changed_entry, said
+from simulator.results.changed import ChangeEffect, change_fact, changed_entry, said
 from simulator.results.confidence import Confidence, confidence_of
 from simulator.results.ran import critical_path
 from simulator.sums import sums_by_key

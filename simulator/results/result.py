@@ -14,7 +14,7 @@ from simulator.questions.collective import CollectiveQuestion
 from simulator.records import dataclass, field
 from simulator.results import SCHEMA_VERSION, WORDS, Fact, html_of, rounded_integer, taken
 from simulator.results.bottleneck import CapacityGiven, LinkUse, binding, slowed_of
-from simulator.results.comparison import ChangeEffect, change_fact, changed_entry, is_changed, said, unlike
+from simulator.results.changed import ChangeEffect, change_fact, changed_entry, is_changed, said, unlike
 from simulator.results.confidence import BAND_HEAD, OF_A_BOUND, Confidence, collective_composition, confidence_of
 from simulator.topology.parts import NicPart
 from simulator.topology.schema import Price

@@ -16,7 +16,7 @@ from simulator.host.answer import HostTime
 from simulator.questions.single import OperatorQuestion
 from simulator.records import dataclass, field, replace
 from simulator.results import SCHEMA_VERSION, Fact, html_of, taken
-from simulator.results.comparison import ChangeEffect, change_fact, changed_entry, said
+from simulator.results.changed import ChangeEffect, change_fact, changed_entry, said
 from simulator.results.confidence import BAND_HEAD, Confidence
 from simulator.results.step import StepResult
 from simulator.step.operator import operator_kernels

@@ -10,7 +10,7 @@ from simulator.bands.composition import Composition, class_of, memory_spreads
 from simulator.package_data import own_data
 from simulator.plan.plan import Flow, Fragment, Part
 from simulator.records import dataclass
-from simulator.results.comparison import is_changed
+from simulator.results.changed import is_changed
 from simulator.results.confidence import OF_A_BOUND, Confidence, confidence_of, exchange_facts, main_format, steps_alike
 from simulator.results.training_run import TrainingRun
 from simulator.step.memory import MemoryNeed

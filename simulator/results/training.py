@@ -17,7 +17,7 @@ from simulator.questions.where import TODAY, month_words
 from simulator.records import dataclass, replace
 from simulator.results import SCHEMA_VERSION, Fact, html_of, plain, taken
 from simulator.results.bottleneck import bottleneck_of
-from simulator.results.comparison import ChangeEffect, change_fact, changed_entry, said, unlike
+from simulator.results.changed import ChangeEffect, change_fact, changed_entry, said, unlike
 from simulator.results.confidence import Confidence
 from simulator.results.headline import answer_lines
 from simulator.results.ran import run_counts

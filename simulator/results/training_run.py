@@ -10,7 +10,7 @@ from simulator.engine.timeline import Timeline
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, field, replace
 from simulator.results.bottleneck import LinkUse
-from simulator.results.comparison import ChangeEffect
+from simulator.results.changed import ChangeEffect
 from simulator.results.ran import StreamUse
 from simulator.results.step import StepResult
 from simulator.step.memory import MemoryNeed

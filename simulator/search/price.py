@@ -15,8 +15,8 @@ from simulator.records import replace
 from simulator.search.parts import CollectiveTimes, RankWork, UnitCost, units_apart
 from simulator.search.space import Candidate, Division, Space
 from simulator.spelling import spelt
-from simulator.step.precision import parameter_bytes, storage_of
-from simulator.training.data_parallel import bucket_size, gradient_bytes
+from simulator.step.precision import gradient_bytes, parameter_bytes, storage_of
+from simulator.training.data_parallel import bucket_size
 from simulator.training.memory import communication_bytes, held_memory
 from simulator.training.placement import Placement
 from simulator.training.roles import slowest_of

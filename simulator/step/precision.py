@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from simulator.devices.gpu import Gpu
 from simulator.devices.predict import Device
 from simulator.errors import InputError
-from simulator.questions.options import QUANTISED, Mode, Policy
+from simulator.questions.options import QUANTISED, Mode, Policy, StepOptions
 from simulator.topology.catalogue import gpus_with
 from simulator.workload.operators import Linear, Operator
 from simulator.workload.precision import ELEMENT_BYTES, PACKED, Precision
@@ -77,6 +77,11 @@ def has_master(policy: Policy) -> bool:
 def parameter_bytes(policy: Policy) -> int:
     """Return the bytes of a trained parameter in each replica, of gradients, and of what ranks send each other."""
     return ELEMENT_BYTES["fp32" if casts(policy) else storage_of(policy)]
+
+
+def gradient_bytes(options: StepOptions, *, sums_in_fp32: bool = False) -> int:
+    """Return the bytes per element of exchanged gradients."""
+    return ELEMENT_BYTES["fp32"] if sums_in_fp32 else parameter_bytes(options.precision)
 
 
 def gathered_bytes(policy: Policy, trained: int, count: int, *, in_fp32: bool) -> float:

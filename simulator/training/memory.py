@@ -13,9 +13,8 @@ from simulator.questions.step import StepQuestion
 from simulator.records import replace
 from simulator.step.megatron import has_gradient_buffer
 from simulator.step.memory import ALL, MemoryNeed, NetworkMemory, Shares, held_in, memory_need, need_of, with_gaps
-from simulator.step.precision import has_master, storage_of
+from simulator.step.precision import gradient_bytes, has_master, storage_of
 from simulator.topology.parts import GpuPart
-from simulator.training.data_parallel import gradient_bytes
 from simulator.training.placement import Placement
 from simulator.training.schedules import chunks_of, in_flight, part_count, schedule_of, stage_parts
 from simulator.workload import Collective

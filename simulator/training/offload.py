@@ -18,7 +18,7 @@ from simulator.records import dataclass
 from simulator.spelling import mention
 from simulator.step.issue import work_of
 from simulator.step.launch import Launch
-from simulator.step.precision import casts, has_master, storage_of
+from simulator.step.precision import casts, gradient_bytes, has_master, storage_of
 from simulator.topology.parts import StoragePart
 from simulator.training.data_parallel import (
     GradientBucket,
@@ -29,7 +29,6 @@ from simulator.training.data_parallel import (
     bucket_size,
     buckets_of,
     gather_ahead,
-    gradient_bytes,
     ready_after,
 )
 from simulator.training.worker import FROM_DISK, ON_CPU, TO_CPU, TO_DISK, TO_GPU, HostLabel

@@ -9,7 +9,8 @@ from simulator.plan.plan import Flow, PlanBuilder
 from simulator.questions.options import StepOptions
 from simulator.step.issue import work_of
 from simulator.step.launch import Launch
-from simulator.training.data_parallel import gradient_bytes, ready_after
+from simulator.step.precision import gradient_bytes
+from simulator.training.data_parallel import ready_after
 from simulator.training.roles import Role
 from simulator.training.worker import (
     AUTOGRAD,

@@ -10,8 +10,8 @@ from simulator.plan.plan import Plan, PlanBuilder, Resource
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, field
 from simulator.step.launch import Launch, Part
-from simulator.step.precision import parameter_bytes
-from simulator.training.data_parallel import gradient_bytes, least_elements
+from simulator.step.precision import gradient_bytes, parameter_bytes
+from simulator.training.data_parallel import least_elements
 from simulator.training.placement import Placement
 from simulator.training.plan import SharedStep, crew_of, layer_exchanges
 from simulator.training.roles import Role, loaded

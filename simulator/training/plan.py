@@ -17,7 +17,8 @@ from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, fields
 from simulator.spelling import mention
 from simulator.training import divided
-from simulator.training.data_parallel import Batches, StepOutline, Sums, write_data_parallel
+from simulator.training.data_parallel import StepOutline, Sums, write_data_parallel
+from simulator.training.micro_batches import Batches
 from simulator.training.placement import Placement
 from simulator.training.roles import Role, loaded, slowest_of
 from simulator.training.worker import HOST, GroupExchange, OpenExchange, RankRoles, Worker, parts_of

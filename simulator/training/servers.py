@@ -12,8 +12,8 @@ from simulator.network.route import Route
 from simulator.plan.plan import Flow, Fragment, Perturbation, Plan, PlanBuilder
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, replace
+from simulator.step.precision import gradient_bytes
 from simulator.topology.parts import CpuPart
-from simulator.training.data_parallel import gradient_bytes
 from simulator.training.plan import SharedStep
 from simulator.training.roles import Role, loaded, slowest_of
 from simulator.training.teams import MOST_FLOWS, Key, Loss, NodeTeam, bundled, keys_of

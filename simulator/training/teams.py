@@ -10,8 +10,9 @@ from simulator.collectives.levels import place_servers, worker_cpu
 from simulator.network.route import Route
 from simulator.records import dataclass, replace
 from simulator.step.launch import Launch
+from simulator.step.precision import gradient_bytes
 from simulator.sums import sums_by_key
-from simulator.training.data_parallel import gradient_bytes, ready_after
+from simulator.training.data_parallel import ready_after
 from simulator.training.plan import SharedStep
 from simulator.training.roles import Role, check_stragglers, roles_of
 from simulator.workload.network import Network

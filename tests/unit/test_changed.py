@@ -14,7 +14,7 @@ from simulator.cli import run
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import SlowLink, Where
 from simulator.records import replace
-from simulator.results.comparison import ChangeEffect, changed_entry
+from simulator.results.changed import ChangeEffect, changed_entry
 from simulator.topology.load import load_topology
 from simulator.units import format_duration
 from tests.without_advice import without_advice

@@ -15,13 +15,7 @@ from simulator.workload.zoo.registry import build_network
 from tests.asked import alone_on
 from validate.cli import main
 from validate.cli.describe import draft_of
-from validate.machine.describe.driver import (
-    Card,
-    ask_driver,
-    driver_part,
-    parse_cards,
-    pcie_part,
-)
+from validate.machine.describe.driver import Card, ask_driver, driver_part, parse_cards, pcie_part
 from validate.machine.describe.placement import parse_topo, place_gpus
 from validate.machine.describe.processor import (
     CacheFacts,

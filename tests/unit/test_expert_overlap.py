@@ -13,7 +13,7 @@ from simulator.results.training import TrainingResult
 from simulator.step.issue import gradient_work, launches_of
 from simulator.step.launch import NOTHING, Launch, LayerCollective, Part
 from simulator.training import divided
-from simulator.training.data_parallel import in_turns, put_off, turns_of
+from simulator.training.micro_batches import in_turns, put_off, turns_of
 from simulator.training.worker import ChunkRun
 from simulator.workload.zoo.registry import build_network
 from tests.asked import step_on

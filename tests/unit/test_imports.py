@@ -192,7 +192,7 @@ def test_an_exchange_loads_no_device_models() -> None:
 @pytest.mark.parametrize(
     ("most", "options"),
     [
-        (71, ("--strategy", "ring", "--workload", "bytes:100MB")),
+        (72, ("--strategy", "ring", "--workload", "bytes:100MB")),
         (156, ("--workload", "resnet50", "--batch", "64", "--quiet")),
     ],
 )

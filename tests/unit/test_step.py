@@ -26,7 +26,7 @@ from simulator.step.fusion import fused_groups
 from simulator.step.issue import launches_of
 from simulator.step.launch import DeviceWork, Launch
 from simulator.step.memory import MemoryNeed, memory_need
-from simulator.training.data_parallel import Batches
+from simulator.training.micro_batches import Batches
 from simulator.training.plan import plan_alone
 from simulator.training.roles import Role
 from simulator.workload.backward import backward_steps, gradient_order, training_flop

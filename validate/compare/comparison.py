@@ -19,7 +19,8 @@ from validate.compare import classes as by_class
 from validate.compare.folder import TOPOLOGY, Drift, Folder, compare_runs, key_of, load_notes, row_name
 from validate.constants.calibrate import FittedCalibration
 from validate.kinds.kind import Kind, MeasuredRow, MemoryFigure
-from validate.machine.describe.driver import BRANDS, Card, driver_part, gpus_of, machines_of
+from validate.machine.describe.driver import BRANDS, Card, driver_part
+from validate.machine.describe.similar import gpus_of, machines_of
 from validate.machine.measure.duration import duration_s
 from validate.machine.measure.host import slug
 from validate.score.scoring import CALIBRATED_ON, Scoring, ScoringOptions

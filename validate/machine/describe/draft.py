@@ -14,6 +14,7 @@ from simulator.topology.resolver import MOST_NVLINKS
 from validate.machine.describe import driver
 from validate.machine.describe.placement import Attachments, Matrix, place_gpus
 from validate.machine.describe.processor import Processor, nearest_cpu, own_cpu, quoted, size_words
+from validate.machine.describe.similar import sockets_like
 from validate.machine.measure.host import slug
 from validate.tables.names import find_cpu
 
@@ -158,7 +159,7 @@ def _links(
         below = [*(cards[gpu] for gpu in placement.gpus_below(number)), driver.Card("")]
         port = driver.port_part(*switch.port) or driver.pcie_part(below[0])[0]  # else that of its first GPU
         lines.append(f"- {{between: [plx{number}, {to}], part: {port}}}")
-    name = driver.sockets_like(find_cpu(slug(processor.model)) or "", part, driver.slot_generation(cards))
+    name = sockets_like(find_cpu(slug(processor.model)) or "", part, driver.slot_generation(cards))
     for a, b in combinations(range(processor.sockets), 2):
         source = '"UNVERIFIED: usual between sockets of such processors"'
         lines.append(f"- {{between: [cpu{a}, cpu{b}], part: {name}, source: {source}}}")

@@ -10,12 +10,18 @@ from pathlib import Path
 from simulator.records import dataclass, field
 from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.parts import CacheLevel, CpuPart
-from validate.machine.describe.driver import GENERATIONS, designs
+from validate.machine.describe.driver import GENERATIONS
 from validate.machine.measure.host import slug, text_of
 
 VENDORS = {"GenuineIntel": "intel", "AuthenticAMD": "amd"}
 _IN_NAME = re.compile(r"@\s*([0-9.]+)\s*GHz", re.IGNORECASE | re.ASCII)
 _SCALES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def designs(vendor: str, family: int, model: int) -> tuple[str, ...]:
+    """Return the designs of server processors with these numbers of the *vendor*; two where they share a number."""
+    known = ((name, each["numbers"]) for name, each in GENERATIONS["processors"].items() if each["vendor"] == vendor)
+    return tuple(name for name, all_of in known if any(family == of and a <= model <= b for of, a, b in all_of))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from validate.machine.describe.dumps.read import KINDS, Dump
 from validate.machine.describe.dumps.tree import BusTree
 from validate.machine.describe.placement import Adapters, Attachments, Matrix, pcie_pairs, peer_level, place_gpus
 from validate.machine.describe.processor import Processor
+from validate.machine.describe.similar import cpu_like, links_like
 from validate.tables.names import names_of
 
 _MOST_GPUS = 1024
@@ -123,7 +124,7 @@ def _named(name: str, matrix: Matrix | None, count: int) -> str:
     words = set(name.lower().replace("_", "-").split("-"))
     found = [part for part in part_names("gpu") if words <= set(part.split("-"))]
     if len(found) > 1 and matrix is not None:
-        like = {part: driver.links_like(part, count) for part in found}
+        like = {part: links_like(part, count) for part in found}
         drawn = _nvlinks(matrix)
         found = [part for part, each in like.items() if each is not None and _nvlinks(each[0]) == drawn] or found
     if len(found) == 1:
@@ -147,7 +148,7 @@ def _links(trees: Sequence[BusTree], part: str, count: int) -> tuple[Matrix, lis
     for tree in trees:
         if tree.links is not None:
             return tree.matrix((planned_nvlink_bps(capability) if tree.rates == "planned" else nominal_Bps) / 1e9), []
-    like = driver.links_like(part, count)
+    like = links_like(part, count)
     unsaid = "UNVERIFIED: no file says NVLinks"
     if like is not None and _nvlinks(like[0]):
         return like[0], [f"{unsaid}; they are those of {like[1]}, which has as many of these GPUs"]
@@ -212,7 +213,7 @@ def _rated(name: str, matrix: Matrix, adapters: Adapters) -> bool:
 
 def _counted(matrix: Matrix, part: str) -> tuple[Matrix, str]:
     """Return *matrix*, whose joined GPUs have one link each, with the counts of a similar machine, and a remark."""
-    like = driver.links_like(part, matrix.gpus)
+    like = links_like(part, matrix.gpus)
     counts = _nvlinks(like[0]) if like is not None else {}
     if like is not None and counts.keys() == _nvlinks(matrix).keys():
         between = {**matrix.between, **counts}
@@ -235,7 +236,7 @@ def _processor(
         cores = max(1, sum(numa.cores for numa in numas) // sockets or threads)
         return Processor(first.name, vendor, first.family, sockets=sockets, cores=cores, threads=max(1, threads))
     family, model = (first.family, first.model) if first else (0, 0)
-    name, why = driver.cpu_like(vendor, family, model, threads, gpu, count, generation)
+    name, why = cpu_like(vendor, family, model, threads, gpu, count, generation)
     part = load_part(name)
     assert isinstance(part, CpuPart)
     cores, threads = part.core_count or 1, part.thread_count or 1
