@@ -145,7 +145,7 @@ def _compared(results: Sequence[TrainingResult]) -> Figure:
     batch = f"batch {step.samples} per device" if len(each) == len(samples) == 1 else "time for a sample"
     if len(samples) == 1 and len(each) > 1:
         batch = f"{shown[0].samples} {step.sample}"
-    head = f"{view.MODE_WORDS[step.options.mode]} of {step.workload}, {batch}, {view.precision_words(step)}"
+    head = f"{view.MODE_WORDS[step.options.mode]} of {step.workload}, {batch}, {view.precisions_words(shown)}"
     if len(machines) == 1:
         head += f", on {shown[0].machine}, {view.device_words(shown[0])}"
     _draw_title(figure, head)

@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Any, Literal
 
 from simulator.api.context import Context
-from simulator.api.outcome import faster, samples_words, with_change, with_size
+from simulator.api.outcome import faster, samples_words, unlike_devices, with_change, with_size
 from simulator.api.variants import scaled, with_adapters, with_transport
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.rates import holds_back
@@ -13,6 +13,7 @@ from simulator.devices.predict import Device, rested_device, steady_device
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
 from simulator.questions.checks import changed
+from simulator.questions.layout import REPLICAS
 from simulator.questions.options import SamplesOption
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.records import replace
@@ -93,6 +94,7 @@ def _ways(
             yield change.words, asked
     if several and question.layout.zero < 3 and not question.bucket_bytes:
         yield f"{word_of('overlap')} bucket:25MiB", replace(question, bucket_bytes=BUCKET_BYTES)
+    yield from _by_speed(context, question)
     if question.offload != "none":
         yield f"{word_of('offload')} none", changed(question, offload="none")
         if question.layout.zero in (1, 2) and not question.round_robin:
@@ -103,6 +105,13 @@ def _ways(
     elif question.micro_batches % 2 == 0:
         whole = replace(twice, micro_batches=question.micro_batches // 2)
         yield samples_words(samples, whole), whole
+
+
+def _by_speed(context: Context, question: StepQuestion) -> Iterator[tuple[str, StepQuestion]]:
+    """Yield the same samples divided so that all finish together, where devices are unlike."""
+    if not question.divided and question.layout == REPLICAS and len(unlike_devices(context, question)[0]) > 1:
+        with suppress(InputError):  # it does not go together with servers or micro-batches
+            yield f"{word_of('divide')} best", changed(question, divided=True)
 
 
 _TIMES = 2.0
@@ -150,6 +159,7 @@ def _switches(context: Context, question: StepQuestion, *, several: bool) -> Ite
         return
     if layout.zero < 3 and not question.bucket_bytes:
         yield f"{word_of('overlap')} bucket:25MiB", replace(question, bucket_bytes=BUCKET_BYTES)
+    yield from _by_speed(context, question)
     others = []
     if layout.tp > 1 and not layout.sp:
         others.append(replace(layout, sp=True))

@@ -36,6 +36,7 @@ _MOST_PARTS = 100_000  # samples of a micro-batch that are tried
 _MOST_CHANGES = 3  # at once
 _DEGREES = (1, 2, 4, 8)  # degrees of tensor parallelism to try
 _MOST_DOUBLINGS = 13
+_MOST_TIMES = 10  # the memory of the largest GPU that exists; one with more is no way out
 Way = tuple[str, StepQuestion]  # a change as command-line words, and the question with it
 Saving = tuple[str, Callable[[StepQuestion], StepQuestion]]  # a change that saves memory, and what makes it
 
@@ -248,10 +249,10 @@ def remedies_of(search: StepFitting, *, timed: bool) -> tuple[Remedy, ...]:
             time_s = step.step_time_s / (step.samples / result.samples)
             known.append(Remedy(words, time_s, step.tightest.need.total_bytes))
     ranked = sorted(known, key=lambda r: (not r.trains_all, r.step_time_s is None, round(r.step_time_s or 0.0, 12)))
-    larger = [] if result.tightest.need.fits else [_larger_device(search, result.tightest.need.total_bytes)]
+    larger = [] if result.tightest.need.fits else [*_larger_device(search, result.tightest.need.total_bytes)]
     if result.offload is not None and not result.offload.fits:
         larger.append(f"hosts with {format_size(result.offload.host_bytes, 3)} of memory")
-    return (*ranked, Remedy(" and ".join(larger)))
+    return (*ranked, *([Remedy(" and ".join(larger))] if larger else []))
 
 
 def _kind(device: Device) -> str:
@@ -340,8 +341,8 @@ def _other_offloads(search: StepFitting) -> Iterator[Way]:
                     yield f"{begin}{word_of('offload')} {kept}", asked
 
 
-def _larger_device(search: StepFitting, needed_bytes: float) -> str:
-    """Describe a device with *needed_bytes* of memory; the smallest GPU, of the same vendor first, is an example."""
+def _larger_device(search: StepFitting, needed_bytes: float) -> Iterator[str]:
+    """Describe a device with *needed_bytes*, if one may come; the smallest GPU, of the same vendor first, is an example."""
     text, device = f"a {_kind(search.device)} with {format_size(needed_bytes, 3)}", search.device
     parts = {name: part for name in part_names("gpu") if isinstance(part := load_part(name), GpuPart)}
     vendor, least_Bps = (device.vendor, device.memory_bandwidth_Bps / 2) if isinstance(device, Gpu) else ("nvidia", 0)
@@ -350,5 +351,7 @@ def _larger_device(search: StepFitting, needed_bytes: float) -> str:
     for _, size, name in sorted(each for each in sizes if each[1] >= needed_bytes):
         holding = replace(search, device=replace(device, memory_bytes=size))
         if search.question.divided or holding.need(search.question).fits:
-            return f"{text}, such as {name} ({format_size(size, 3)})"
-    return f"{text}, which no GPU of the catalogue has"
+            yield f"{text}, such as {name} ({format_size(size, 3)})"
+            return
+    if needed_bytes <= _MOST_TIMES * max(part.memory_size or 0.0 for part in parts.values()):
+        yield f"{text}, which no GPU of the catalogue has"

@@ -30,7 +30,16 @@ from simulator.results.rates import rates_of
 from simulator.results.step_confidence import UNSURE
 from simulator.results.step_view import MODE_WORDS, limit_words, precision_words, time_shares
 from simulator.results.training import TrainingResult
-from simulator.search.run import Curve, Ranking, best_document, curve_document, curve_of, find_best, loss_words
+from simulator.search.run import (
+    Curve,
+    RankedLayout,
+    Ranking,
+    best_document,
+    curve_document,
+    curve_of,
+    find_best,
+    loss_words,
+)
 from simulator.search.space import SEARCHED, Space, parse_fixed
 from simulator.spelling import mention
 from simulator.topology.load import load_topology
@@ -39,6 +48,8 @@ from simulator.workload.network import Network
 
 _COUNT = From(1, 10**7)
 _TOP = "10"
+_FULL = 0.98  # of a memory: a step may run out of it
+_SAFE = 1.05  # relative time that is worth a memory that is surely enough
 
 
 def ask_best(**given: Any) -> Asked:
@@ -169,14 +180,24 @@ def _best_verdict(best: Ranking) -> list[str]:
     said = f"{name} is {'first' if alike else 'fastest'} of those that fit, {took}"
     if alike:
         said += f"; the next {len(alike)} are" if len(alike) > 1 else "; the next is"
-        said += f" equal within the model's error of {100 * ratios[alike[-1]].unsure:.0f} %"
+        said += f" equal within {ratios[alike[-1]].unsure_words}"
     elif others:
         ratio = next(iter(ratios.values()))
         said += f", {times_words(ratio.value)} times as fast as the next{f' ({ratio.band})' if ratio.band else ''}"
+    safe = [each for each in others if not _is_tight(each) and ratios[each.candidate.layout.words].value <= _SAFE]
+    if _is_tight(first) and safe:
+        needs = [format_size(each.memory_bytes, 3) for each in (first, safe[0])]
+        more = f"{100 * (safe[0].step_time_s / first.step_time_s - 1.0):.1f} % more time"
+        said += f"; it needs {needs[0]} of {format_size(first.available_bytes, 3)} and may run out of memory: "
+        said += f"{safe[0].candidate.layout.words} takes {more} and needs {needs[1]}"
     computing = first.shares_s.get("computing", 0.0) / (sum(first.shares_s.values()) or 1.0)
     lost = loss_words(first.shares_s)
     spent = f"{100 * computing:.0f} % of its step is compute"
     return [said, f"{spent}; the rest: {lost}" if lost != "-" else f"{spent}: bound by compute"]
+
+
+def _is_tight(layout: RankedLayout) -> bool:
+    return layout.fits_by_band is False or layout.memory_bytes > _FULL * layout.available_bytes
 
 
 def _fingerprint(space: Space, network: Network) -> str:

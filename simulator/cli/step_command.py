@@ -22,7 +22,7 @@ from simulator.results.confidence import BAND_HEAD
 from simulator.results.headline import lacks
 from simulator.results.rates import Rates, rates_of, tflops_words
 from simulator.results.result import Result, best_of, grouped, name_among, way_among
-from simulator.results.step_view import MODE_WORDS, device_words, limit_words, main_wait, precision_words
+from simulator.results.step_view import MODE_WORDS, device_words, limit_words, main_wait, precisions_words
 from simulator.results.training import TrainingResult, steps_document
 from simulator.spelling import mention
 from simulator.units import format_duration
@@ -166,8 +166,7 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
     ordered, marks = grouped(results)
     first, step = ordered[0], ordered[0].step
     named = len({result.machine for result in ordered}) > 1
-    found = list(dict.fromkeys(precision_words(result.step) for result in results))
-    formats = found[0] if len(found) == 1 else "fp32, convolutions in TF32 where faster"
+    formats = precisions_words(ordered)
     tokens = {result.tokens // result.samples for result in ordered} - {0}
     each = f" x {counted(tokens.pop(), 'token')}" if len(tokens) == 1 else ""
     how = how_words(first, formats)

@@ -316,11 +316,11 @@ def _verdict(over: Sequence[str], rows: Sequence[Row], ranked: Sequence[Row]) ->
         return f"{_place(over, then)} against {_place(over, first)}: {said}, {memory}; both fit"
     ratios = {_place(over, row): _ratio(over, row, most) for row in others}
     alike = [place for place, ratio in ratios.items() if not ratio.is_clear]
-    alike_words = f"equal to {listed(alike)} within the model's error" if alike else ""
+    alike_words = f"equal to {listed(alike)} within {ratios[alike[-1]].unsure_words}" if alike else ""
     if len(alike) == len(others) > 0:
         least = ratios[alike[-1]]
-        gain, error = f"{100 * (least.value - 1):.1f} %", f"the model's error of {100 * least.unsure:.0f} %"
-        told = [f"no clear difference: {name} does {gain} more samples/s, within {error}"]
+        gain = f"{100 * (least.value - 1):.1f} %"
+        told = [f"no clear difference: {name} does {gain} more samples/s, within {least.unsure_words}"]
     elif others:
         clear = [
             f"{times_words(r.value)} times those of {place} ({r.band})" for place, r in ratios.items() if r.is_clear

@@ -62,12 +62,16 @@ class Ratio(NamedTuple):
         """Return how much more of *what* that is: 27.9 % more time (80 % band 11 to 47 %)."""
         return f"{100 * (self.value - 1):.1f} % more {what}{self._percents(1.0)}"
 
+    @property
+    def unsure_words(self) -> str:
+        """Within what the two are equal: the model's error, or what no model resolves."""
+        return f"the model's error of {100 * self.unsure:.0f} %" if self.unsure > TIE else "1 %"
+
     def equal_words(self) -> str:
         """Return that the two are equal, how far apart they are, and how far the model may err."""
-        if self.value <= 1.0 + TIE and self.unsure <= TIE:
-            return "equal within 1 %"
         apart = f"{100 * (self.value - 1.0):.1f} % apart"
-        return f"equal within the model's error of {100 * self.unsure:.0f} %: {apart}"
+        within = f"equal within {self.unsure_words}"
+        return within if self.value <= 1.0 + TIE and self.unsure <= TIE else f"{within}: {apart}"
 
 
 class ComparisonWidth(NamedTuple):

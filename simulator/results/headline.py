@@ -6,18 +6,32 @@ from collections.abc import Iterator
 from math import isfinite
 from typing import TYPE_CHECKING
 
+from simulator.results import WORDS
 from simulator.results.columns import percent, rate_words, three_digits
 from simulator.results.comparison import comparison_width, ratio_of, times_words
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.rates import rates_of, tflops_words
 from simulator.results.step_confidence import UNSURE, fits_by_band, memory_band, memory_band_words, step_confidence
-from simulator.results.step_view import INPUT_WORDS, MATTERS, MODE_WORDS, TIGHT, has_baseline, limit_words, link_kind
+from simulator.results.step_view import (
+    INPUT_WORDS,
+    LOST,
+    MATTERS,
+    MODE_WORDS,
+    SHARE_WORDS,
+    TIGHT,
+    has_baseline,
+    limit_words,
+    link_kind,
+    time_shares,
+)
 from simulator.results.training_run import TrainingRun
 from simulator.step.memory import MemoryNeed
 from simulator.units import format_capacity, format_duration, format_size
 
 if TYPE_CHECKING:
     from simulator.results.input import InputRun
+
+_LEAST_LOSS = 0.01  # of a step: a smaller one has no cause worth naming
 
 
 def answer_lines(result: TrainingRun) -> list[str]:
@@ -130,12 +144,30 @@ def _communication_words(result: TrainingRun) -> str:
         width = comparison_width(step_confidence(result).estimate)
         ratio = ratio_of(result.device_count * result.scaling_efficiency, 1.0, (width, width))
         band = f" ({ratio.band})" * bool(ratio.band)
-        work, lost_s = f"{several} do {times_words(ratio.value)} times the work of one{band}", whole_s - result.alone_s
+        one, lost_s = "an average one" if len(result.parts) > 1 else "one", whole_s - result.alone_s
+        work = f"{several} do {times_words(ratio.value)} times the work of {one}{band}"
+        most, most_s = _other_loss(result, lost_s)
+        if lost_s > _LEAST_LOSS * whole_s and exposed_s < most_s <= lost_s and most:
+            return f"{work}; {100 * most_s / lost_s:.0f} % of the loss is {most}; {cost}"
         if 0 < exposed_s <= lost_s:
             lost = f"{100 * exposed_s / lost_s:.0f} % of the loss is"
             cost = f"{lost} communication{over_words(result)}, {share} of the step {exposed}"
         return f"{work}; {cost}"
     return cost
+
+
+def _other_loss(result: TrainingRun, lost_s: float) -> tuple[str, float]:
+    """Return what most of *lost_s* besides communication is, in words, and its seconds; empty where nobody knows.
+
+    Beside the waits that the device shows, that is what its kernels take longer than those of one alone.
+    """
+    shares, layout = time_shares(result), result.question.layout
+    waits_s = {SHARE_WORDS[x]: s for x, s in shares.items() if x in LOST and LOST[x] != "exposed" and x != "host"}
+    rest_s = lost_s - result.exposed_s - sum(waits_s.values())
+    words = f"waiting for {result.step.part}" if len(result.parts) > 1 else WORDS["knees"]["computing"]
+    if layout.divides_network or layout.process != "each" or result.offload or shares.get("host", 0.0) > rest_s:
+        words = ""  # smaller kernels, copies, or launches, which one alone may wait for, too
+    return max([*waits_s.items(), (words, rest_s)], key=lambda part: part[1])
 
 
 def links_of(result: TrainingRun) -> str:

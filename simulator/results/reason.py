@@ -194,8 +194,7 @@ def _remedied(best: TrainingResult, other: TrainingResult, among: Sequence[Train
     ratio = Ratio(change.step_time_s / other.samples / _s_a_sample(best), _ratio(best, other).half_width)
     if abs(ratio.value - 1.0) < _EQUAL:  # it is the best
         return ""
-    error = f" of {100 * ratio.unsure:.0f} %"
-    alike = f", equal within the model's error{error}" * (not ratio.is_clear and not ratio.inverse.is_clear)
+    alike = f", equal within {ratio.unsure_words}" * (not ratio.is_clear and not ratio.inverse.is_clear)
     takes = f"{format_duration(change.step_time_s)}, {ratio.value:.3g} times as long{alike}"
     only = f"{name_among(best, among)} is {'faster' if ratio.is_clear else 'needed only to train without it'}"
     sizes = (change.total_bytes, other.tightest.need.available_bytes) if change.total_bytes is not None else ()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING
 
 from simulator.collectives.nccl.strategy import KEPT
 from simulator.devices.optimizer import state_tensors
-from simulator.errors import counted
+from simulator.errors import counted, few
 from simulator.network.machine import Machine
 from simulator.questions.where import VersionNote
 from simulator.results import WORDS, Fact
@@ -23,7 +23,7 @@ from simulator.results.step_confidence import memory_band_words, step_confidence
 from simulator.results.training_run import NOT_TRIED, Alternative, TrainingRun
 from simulator.step.memory import parameter_gradient_bytes
 from simulator.step.precision import updated_bytes
-from simulator.sums import sums_by_key
+from simulator.sums import lists_by_key, sums_by_key
 from simulator.training.worker import AUTOGRAD, HOST, STREAM
 from simulator.units import format_duration, format_size
 from simulator.workload.operators import CLASSES
@@ -306,6 +306,14 @@ def precision_words(result: StepResult) -> str:
     if result.options.precision != "torch":
         return _MASTERS.get(result.options.precision, result.options.precision)
     return "fp32, convolutions in TF32 where faster" if result.flop_by_format.get("tf32") else "fp32"
+
+
+def precisions_words(results: Sequence[TrainingRun]) -> str:
+    """Return the precision of *results*; where they are unlike, also the machines of each."""
+    on = lists_by_key((precision_words(result.step), result.machine) for result in results)
+    if all(result.step.options.precision == "torch" for result in results):
+        return max(on, key=len)  # TF32 where it is faster is nowhere on devices without it
+    return " and ".join(f"{each}{f' on {few([*dict.fromkeys(of)])}' * (len(on) > 1)}" for each, of in on.items())
 
 
 def change_words(other: Alternative, result: TrainingRun) -> str:

@@ -249,6 +249,7 @@ def _entry(result: TrainingRun) -> dict[str, Any]:
         **taken(result, "device_count part=step.part samples tokens"),
         "parts": [{"part": part, "device_count": count} for part, count in result.parts.items()],
         **taken(question, "micro_batches programs"),
+        "precision": question.options.precision,
         "sizes": dict(question.sizes),
         "step_time_s": result.step_time_s,
         **step_confidence(result).to_dict(),
