@@ -342,7 +342,7 @@ def _other_offloads(search: StepFitting) -> Iterator[Way]:
 
 
 def _larger_device(search: StepFitting, needed_bytes: float) -> Iterator[str]:
-    """Describe a device with *needed_bytes*, if one may come; the smallest GPU, of the same vendor first, is an example."""
+    """Describe a device with *needed_bytes*, if one may come; an example is the smallest GPU, of this vendor first."""
     text, device = f"a {_kind(search.device)} with {format_size(needed_bytes, 3)}", search.device
     parts = {name: part for name in part_names("gpu") if isinstance(part := load_part(name), GpuPart)}
     vendor, least_Bps = (device.vendor, device.memory_bandwidth_Bps / 2) if isinstance(device, Gpu) else ("nvidia", 0)

@@ -43,7 +43,16 @@ _OWN = ("own_error", "own_class")  # as :class:`ComparisonWidth` has them
 _OTHER_ERRORS = {"topology", "nodes", "gpus", "device", "fabric", "workload", "precision"}  # with these, less cancels
 _FIGURES = (
     *("time_s", "low_s", "high_s", "samples_per_s", *_OF_TOKENS, "mfu", "price_per_million_tokens", "price_currency"),
-    *("memory_bytes", "available_bytes", "fits", "fits_by_band", "busbw_Bps", "bound_by", "counts_software"),
+    *(
+        "memory_bytes",
+        "cached_bytes",
+        "available_bytes",
+        "fits",
+        "fits_by_band",
+        "busbw_Bps",
+        "bound_by",
+        "counts_software",
+    ),
     *(*_ERRORS, *_OWN, "error"),
 )
 _TIMES = ("step_time_s", "sync_time_s", "time_s", "done_s")  # as answers of each kind call theirs
@@ -210,7 +219,10 @@ def _row(point: CommandOptions, door: Door) -> Row:
         row |= taken(found, "ways_error=ways machines_error=machines own_error=own own_class")
     if isinstance(best, TrainingResult):
         need = best.tightest.need
-        row |= {"samples_per_s": best.throughput, **taken(need, "memory_bytes=total_bytes available_bytes")}
+        row |= {
+            "samples_per_s": best.throughput,
+            **taken(need, "memory_bytes=total_bytes cached_bytes available_bytes"),
+        }
         row |= {"fits": best.fits, "fits_by_band": fits_by_band(best, need)}
         rates, row["bound_by"] = rates_of(best), "arithmetic" if best.bound == "compute" else bound_words(best)
         row |= {name: getattr(rates, name) for name in (*_OF_TOKENS, "mfu")}
@@ -313,6 +325,8 @@ def _verdict(over: Sequence[str], rows: Sequence[Row], ranked: Sequence[Row]) ->
             said = f"{ratio.more_words('time per sample')}, {100 * (1 - 1 / ratio.value):.1f} % fewer samples/s"
         saved = first["memory_bytes"] - then["memory_bytes"]
         memory = f"{format_size(abs(saved), 3)} {'less' if saved > 0 else 'more'} memory"
+        if (gaps := (then.get("cached_bytes") or 0.0) - (first.get("cached_bytes") or 0.0)) > -saved / 2 > 0.0:
+            memory += f" (fragmentation grows by {format_size(gaps, 3)})"
         return f"{_place(over, then)} against {_place(over, first)}: {said}, {memory}; both fit"
     ratios = {_place(over, row): _ratio(over, row, most) for row in others}
     alike = [place for place, ratio in ratios.items() if not ratio.is_clear]
