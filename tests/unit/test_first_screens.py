@@ -13,7 +13,7 @@ from simulator.questions.run import RunQuestion
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.records import replace
-from simulator.results.comparison import Error, ratio_of
+from simulator.results.comparison import ComparisonWidth, ratio_of
 from simulator.results.headline import answer_lines
 from simulator.results.run import Run
 from simulator.results.step_view import has_baseline, step_view, time_shares
@@ -192,12 +192,12 @@ def test_ways_that_wait_for_their_cpu_are_asked_again_as_graphs(said) -> None:
 
 def test_two_ways_whose_times_err_by_other_parts_have_a_wider_ratio() -> None:
     """One waits for its host, whose speed no data sheet tells, and the other computes: neither error cancels."""
-    usual, late = Error(0.1), Error(0.1, 0.3, "launch device")
+    usual, late = ComparisonWidth(0.1), ComparisonWidth(0.1, 0.3, "launch device")
     both = ratio_of(2.0, 1.0, (late, late)), ratio_of(2.0, 1.0, (usual, late))
-    assert both[0].error == pytest.approx(0.1 * 2**0.5)
-    assert both[1].error == pytest.approx((2 * 0.1**2 + 0.3**2) ** 0.5)
-    other = ratio_of(2.0, 1.0, (Error(0.1, 0.4, "collective"), late))
-    assert other.error == pytest.approx((2 * 0.1**2 + 0.3**2 + 0.4**2) ** 0.5)
+    assert both[0].half_width == pytest.approx(0.1 * 2**0.5)
+    assert both[1].half_width == pytest.approx((2 * 0.1**2 + 0.3**2) ** 0.5)
+    other = ratio_of(2.0, 1.0, (ComparisonWidth(0.1, 0.4, "collective"), late))
+    assert other.half_width == pytest.approx((2 * 0.1**2 + 0.3**2 + 0.4**2) ** 0.5)
 
 
 def test_a_machine_that_another_needs_only_for_its_memory_is_said_to_be_so(said) -> None:
