@@ -1,5 +1,18 @@
-"""``python -m simulator``."""
+"""The console script ``simulate``, and ``python -m simulator``."""
 
-from simulator.cli import main
+import sys
 
-main()
+
+def main() -> None:
+    """Run ``simulate``; what interrupts it before its command runs, while modules are imported, is said in a line."""
+    try:
+        from simulator.cli import main as run
+
+        run()
+    except KeyboardInterrupt:
+        sys.stderr.write("simulate: interrupted\n")
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 HEAD = "schema_version: 1\nname: x\n"
 GPUS = "devices:\n  gpu[0-1]: {kind: gpu}\n"
+CLUSTER = "cluster:\n  node: p3.16xlarg\n  nodes: 0\n  fabric: ethernet-10gb\n  switch: ethernet-swich\n"
 LINK = "links:\n  - {between: [gpu0, gpu1], kind: pcie, bandwidth: 16 GB/s}\n"
 
 
@@ -458,6 +459,46 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "cluster_that_carries_more_than_all": (
         HEAD + "cluster: {node: p3.16xlarge, nodes: 2, oversubscription: 0.5}\n",
         ["t.yaml:3:58: cluster.oversubscription: must be greater than or equal to 1; got 0.5"],
+    ),
+    "cluster_of_unknown_parts_beside_other_faults": (
+        "name: x\ntrays: 2\n" + CLUSTER,
+        [
+            "t.yaml:1:1: the key 'schema_version' is missing",
+            (
+                "t.yaml:3:9: p3.16xlarg: no such file and no built-in topology; "
+                "did you mean 'p3.16xlarge'? (simulate machines)"
+            ),
+            "t.yaml:4:10: cluster.nodes: must be greater than or equal to 1; got 0",
+            (
+                "t.yaml:5:11: no network link is called 'ethernet-10gb', and it is not a rate such as 25Gbit/s; "
+                "did you mean 'ethernet-10g'?"
+            ),
+            "t.yaml:6:11: no part is called 'ethernet-swich'; did you mean 'ethernet-switch'?",
+            "t.yaml:7:8: trays belong to the file of the node",
+        ],
+    ),
+    "groups_of_unknown_nodes_beside_other_faults": (
+        HEAD + "cluster: {groups: [{node: p3.16xlarg, nodes: 0}, 3, {nodes: 2, uplink: ethernet-10gb}]}\n",
+        [
+            (
+                "t.yaml:3:27: p3.16xlarg: no such file and no built-in topology; "
+                "did you mean 'p3.16xlarge'? (simulate machines)"
+            ),
+            "t.yaml:3:46: cluster.groups.0.nodes: must be greater than or equal to 1; got 0",
+            "t.yaml:3:50: cluster.groups.1: must be a mapping of keys to values; got 3",
+            "t.yaml:3:53: the key 'node' is missing",
+            (
+                "t.yaml:3:72: no network link is called 'ethernet-10gb', and it is not a rate such as 25Gbit/s; "
+                "did you mean 'ethernet-10g'?"
+            ),
+        ],
+    ),
+    "unknown_part_of_a_machine_without_a_name": (
+        "schema_version: 1\ndevices:\n  gpu[0-1]: {part: v100-sxm2-61gb}\n" + LINK,
+        [
+            "t.yaml:1:1: the key 'name' is missing",
+            "t.yaml:3:20: no part is called 'v100-sxm2-61gb'; did you mean 'v100-sxm2-16gb'?",
+        ],
     ),
     "cluster_of_cluster": (
         HEAD + "cluster: {node: p4d-x2-efa, nodes: 2}\n",

@@ -94,7 +94,11 @@ class Context(ABC):
     """Machines, devices and networks by question, and the answers that others need; ``calibrations`` are of devices."""
 
     def __init__(self, calibrations: Mapping[str, Calibration] | None = None, constants: Constants = DEFAULT) -> None:
-        self.calibrations = dict(calibrations or {})
+        try:
+            self.calibrations = dict(calibrations or {})
+        except (TypeError, ValueError):
+            told = "calibrations are by the name of a part; a machine belongs to a question: Where('p3.16xlarge')"
+            raise TypeError(f"{told}; got {calibrations!r:.60}") from None
         self.constants = constants
         self._machines = Kept()  # machines, their routes, networks: what no constant changes
         self._kept = Kept()

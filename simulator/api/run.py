@@ -39,6 +39,15 @@ def run_of(context: Context, question: RunQuestion) -> Run:
     return Run(question, result, steps, every, saved_bytes, cycle, question.warmup_s, *ends)
 
 
+def saves(context: Context, question: RunQuestion, result: TrainingResult) -> bool:
+    """Return whether *question*, or the disk of its machine, says how long a checkpoint is written."""
+    try:
+        _writing(context, replace(question, mtbf_s=1.0), result, checkpoint_bytes(context, question.step))
+    except InputError:
+        return False
+    return True
+
+
 def _writing(context: Context, question: RunQuestion, result: TrainingResult, n_bytes: float) -> tuple[float, float]:
     """Return the seconds that training stops for a checkpoint, and those of its writing behind training."""
     if not question.is_saved:

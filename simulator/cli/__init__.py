@@ -29,7 +29,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     if arguments is None and (asked := os.environ.get("_SIMULATE_COMPLETE")):
         from simulator.cli.complete import answer_shell
 
-        return answer_shell(asked, _app)
+        return answer_shell(asked, _app, "simulate")
     return run_app(_app(given), "simulate", given, _MODULES)
 
 

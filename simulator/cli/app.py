@@ -40,10 +40,9 @@ def ask_simulation(**given: Any) -> Any:
         return None
     shell = given.pop("completion")
     if shell is not None:
-        from simulator.cli.complete import SHELLS, script
-        from simulator.cli.options import parse_choice
+        from simulator.cli.complete import script
 
-        click.echo(script(app, parse_choice("completion", shell, SHELLS)))
+        click.echo(script(app, shell, "simulate"))
         return None
     from simulator.cli.output import ask
 

@@ -8,24 +8,24 @@ from click.shell_completion import get_completion_class, shell_complete
 from simulator.console import later
 
 SHELLS = ("bash", "zsh", "fish")
-VARIABLE = "_SIMULATE_COMPLETE"
 
 
-def script(app: click.Command, shell: str) -> str:
-    """Return the script with which *shell*, one of ``SHELLS``, completes the words of *app*."""
-    found = get_completion_class(shell)
+def script(app: click.Command, shell: str, program: str) -> str:
+    """Return the script with which *shell* completes the words of *app*, called *program*; raises InputError."""
+    found = get_completion_class(later("simulator.cli.options:parse_choice")("completion", shell, SHELLS))
     assert found is not None
-    return found(app, {}, "simulate", VARIABLE).source()
+    return str(found(app, {}, program, f"_{program.upper()}_COMPLETE").source())
 
 
-def answer_shell(asked: str, app_of: Callable[[Sequence[str]], click.Command]) -> int:
+def answer_shell(asked: str, app_of: Callable[[Sequence[str]], click.Command], program: str) -> int:
     """Print what the word may become for which a shell has *asked*, and return the status.
 
     *app_of* returns the command for the words before it.
     """
     found = get_completion_class(asked.partition("_")[0])
-    words = [] if found is None else found(app_of([]), {}, "simulate", VARIABLE).get_completion_args()[0]
-    return shell_complete(app_of(words), {}, "simulate", VARIABLE, asked)
+    called = program, f"_{program.upper()}_COMPLETE"
+    words = [] if found is None else found(app_of([]), {}, *called).get_completion_args()[0]
+    return shell_complete(app_of(words), {}, *called, asked)
 
 
 def strategies() -> Iterable[str]:

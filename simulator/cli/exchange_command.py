@@ -22,7 +22,7 @@ from simulator.records import replace
 from simulator.results.bottleneck import LinkUse
 from simulator.results.columns import bandwidth_column, duration_column, percent, shortened_ring, size_column
 from simulator.results.confidence import BAND_HEAD
-from simulator.results.result import BOUNDS, Result, bare_words, best_of, by_time, grouped, results_document
+from simulator.results.result import BOUNDS, Result, bare_words, best_of, by_time, grouped, name_among, results_document
 from simulator.spelling import mention, spelt
 from simulator.sums import lists_by_key
 from simulator.units import format_bandwidth, format_duration, format_size
@@ -107,7 +107,7 @@ def answer_exchanges(written: CommandOptions, session: Session) -> Answers:
         refuse_all(f"{mention('strategy', name)} does not fit{where}: {why}" for name, why in unfit.items())
     unfit = {name: spelt(why, "command") for name, why in unfit.items()}
     first, best = by_size[0], best_of(by_size[-1])
-    which = f" of {best.strategy}" if len(first) > 1 else ""
+    which = f" of {name_among(best, by_size[-1])}" if len(first) > 1 else ""
     faster = None
     if written.gpus is not None and one_machine:
         asked = next(question for question in questions if question.strategy == best.strategy)

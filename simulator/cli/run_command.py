@@ -6,7 +6,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from simulator.api.run import run_of
+from simulator.api.run import run_of, saves
 from simulator.cli.launch_line import with_launch
 from simulator.cli.options import fields_of
 from simulator.cli.output import Answers, Asked, warn
@@ -62,13 +62,13 @@ def answer_run(written: CommandOptions, own: Mapping[str, Any]) -> Answers:
     return Answers(
         results=[result],
         document=lambda: run_document(found, result.to_dict()),
-        lines=partial(run_lines, found),
+        lines=lambda style: run_lines(found, style, saves=saves(session, question, result)),
         check=partial(check_fits, {result.way: result}),
     )
 
 
-def run_lines(run: Run, style: Style) -> list[str]:
-    """Return the run as text: its days, what of it trains, its price."""
+def run_lines(run: Run, style: Style, *, saves: bool) -> list[str]:
+    """Return the run as text: its days, what of it trains, its price; *saves*: how long a checkpoint takes is known."""
     result, question, cycle, step = run.result, run.question, run.cycle, run.result.step
     assert isinstance(result, TrainingResult)
     each = step.sample.removesuffix("s")
@@ -82,7 +82,10 @@ def run_lines(run: Run, style: Style) -> list[str]:
     facts = [Fact("run", work, _days(run.wall_s), ("bold",))]
     if (price := run.price) is not None:
         ends = [end for each in run.band_s or () if (end := run.price_of(each)) is not None]
-        facts.append(Fact("price", f"80 % band {ends[0].words()} to {ends[1].words()}" if ends else "", price.words()))
+        words = [f"80 % band {ends[0].words()} to {ends[1].words()}"] if ends else []
+        if question.gpu_hour and (own := result.price_per_hour):
+            words.append(f"--gpu-hour in place of the file's {own.words()} an hour")
+        facts.append(Fact("price", "; ".join(words), price.words()))
     if run.energy_J is not None:
         facts.append(Fact("energy", "upper bound: every GPU at TDP", energy_words(run.energy_J)))
     counts = "" if question.fails else ", without failures"
@@ -112,7 +115,7 @@ def run_lines(run: Run, style: Style) -> list[str]:
             fact_lines(facts, style),
             table_lines(columns, style) if len(shares) > 1 else [],
             remedy_lines(result.remedies[:_SHOWN_REMEDIES], result, style) if result.remedies else [],
-            [*trust_lines(result.confidence, style), *next_lines(_next(run), style)],
+            [*trust_lines(result.confidence, style), *next_lines(_next(run, saves=saves), style)],
         ]
     )
 
@@ -133,10 +136,11 @@ def _verdict(run: Run) -> str:
     return "; ".join([*said, "fits in memory" if run.result.fits else "does not fit in memory"])
 
 
-def _next(run: Run) -> str:
+def _next(run: Run, *, saves: bool) -> str:
     if not run.question.fails:
         hours = max(1, round(_GPU_HOURS_A_FAILURE / run.result.device_count))
-        return f"--mtbf {hours}h, usual for so many GPUs, to count failures, checkpoints and restarts"
+        written = "" if saves else f" {mention('write_s', '30s')}"
+        return f"--mtbf {hours}h{written}, usual for so many GPUs, to count failures, checkpoints and restarts"
     stops = run.cycle.shares["checkpoints"]
     if run.every_steps and not run.question.asynchronous and stops > 0.0:
         return f"--async-checkpoints, to train while they are written ({percent(stops)} of the time)"

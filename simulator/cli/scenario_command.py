@@ -194,6 +194,7 @@ def _copy(scenario: Scenario, folder: str) -> list[str]:
 _WIDTH = 80
 _WORDS_WIDTH = 24  # width of a value in words
 _GAP = 2
+_TIMES = 9.995  # an error that is told as a multiple
 _FORMATS = {"s": format_duration, "B": format_size, "B/s": format_bandwidth}
 _WITH_PREFIX = ("FLOP/s", "Hz", "IOP/s", "W", "T/s", "bit/s", "bit")
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -269,7 +270,7 @@ def error_words(answer: ScenarioAnswer) -> str:
         return "-" if answer.holds is None else "missed"
     if answer.error == 0 and answer.low != answer.high:
         return "within"
-    shown = f"{100 * answer.error:+.1f} %"
+    shown = f"{100 * answer.error:+.1f} %" if answer.error < _TIMES else f"{1 + answer.error:,.0f} times"
     return ("0.0 %" if shown[1:] == "0.0 %" else shown) + " missed" * (answer.holds is False)
 
 

@@ -80,7 +80,7 @@ def answer_steps(written: CommandOptions, session: Session) -> Answers:
         notes=notes,
         document=lambda: steps_document(found, unfit) | (faster.document("step_time_s") if faster else {}),
         lines=lines,
-        trace=lambda: (_trace(best), f" of {best.way}" if len(found) > 1 else ""),
+        trace=lambda: (_trace(best), f" of {name_among(best, found)}" if len(found) > 1 else ""),
         chakra=lambda: session.chakra(best.question),
         draw=later("reports.step:draw_steps", found),
         check=partial(check_fits, {name_among(result, found): result for result in found}),

@@ -75,8 +75,9 @@ def ask_points(points: Mapping[str, CommandOptions]) -> dict[str, tuple[Session,
 
 
 def of_point(name: str, fault: Fault) -> Fault:
-    """Return *fault* with the *name* of the point that has it."""
-    return Fault(f"{name}: {fault.spelt('command').removeprefix(f'{name}: ')}")
+    """Return *fault* with the *name* of the point that has it, its option and number."""
+    said = fault.spelt("command").removeprefix(f"{name}: ").removeprefix(f"{name.partition(' ')[0]}: ")
+    return Fault(f"{name}: {said}")
 
 
 def _asked(written: CommandOptions, session: Session | None) -> tuple[Session, list[StepQuestion]]:

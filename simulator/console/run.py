@@ -163,9 +163,13 @@ def read_app(app: click.Command, program: str, given: list[str], modules: Mappin
     """
     import click
 
-    named = next((word for word in given if not word.startswith("-")), "")
-    asked = getattr(app, "commands", {}).get(named, app)
-    _refuse_repeats(asked, given)
+    asked: Any = app
+    for word in given:
+        if not word.startswith("-"):
+            if word not in getattr(asked, "commands", {}):
+                break
+            asked = asked.commands[word]
+    _refuse_misused(asked, given)
     try:
         with app.make_context(program, list(given)) as context:
             return app.invoke(context)
@@ -185,15 +189,19 @@ def _options(command: Any) -> dict[str, Any]:
     return {name: p for p in command.params for name in [*p.opts, *p.secondary_opts] if name.startswith("-")}
 
 
-def _refuse_repeats(command: Any, given: list[str]) -> None:
-    """Raise InputError if a single-valued option is given twice, as the first value would be ignored."""
+def _refuse_misused(command: Any, given: list[str]) -> None:
+    """Raise InputError if a single-valued option is given twice, or if another option stands in place of a value."""
     options, seen = _options(command), set[str]()
-    for word in takewhile(lambda word: word != "--", given):
-        name = word.partition("=")[0]
+    words = iter(takewhile(lambda word: word != "--", given))
+    for word in words:
+        name, said, _ = word.partition("=")
         parameter = options.get(name)
-        if parameter is None or parameter.multiple or getattr(parameter, "is_flag", False):
+        if parameter is None or getattr(parameter, "is_flag", False):
             continue
-        if name in seen:
+        value = "" if said else next(words, "")
+        if value.partition("=")[0] in {*options, "--help"}:
+            raise InputError(f"{name} needs a value ({parameter.metavar}); got {value}")
+        if name in seen and not parameter.multiple:
             raise InputError(f"{name} is given twice; once is enough")
         seen.add(name)
 

@@ -3,11 +3,11 @@
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from simulator.errors import InputError, one_line
 from simulator.package_data import own_data
-from simulator.questions.checks import Checked, From
+from simulator.questions.checks import Checked
 from simulator.records import dataclass
 from simulator.spelling import mention
 from simulator.units import format_duration
@@ -17,7 +17,7 @@ CpuLibrary = Literal["onednn", "blas", "torch7", "mshadow", "cntk", "eigen"]
 Month = tuple[int, int]
 """A year and a month from 1 to 12."""
 CPU_LIBRARIES: tuple[CpuLibrary, ...] = get_args(CpuLibrary)
-_FASTEST_HZ = 10e9
+_HERTZ = ((1e9, "GHz"), (1e6, "MHz"), (0.0, "Hz"))
 _PASSING = "gpu0-gpu1:0x@10ms..50ms"
 _MONTH = re.compile(r"\s*((?:19|20)\d\d)-(0[1-9]|1[0-2])\s*", re.ASCII)
 _TORCH = re.compile(r"\s*(?:py)?torch[- =]{0,2}([12]\.\d{1,2})(?:\.\d{1,2})?\s*", re.ASCII | re.IGNORECASE)
@@ -126,13 +126,16 @@ class Software(Checked):
     nccl: tuple[int, int] = NCCL_TODAY
     cpu_library: CpuLibrary = "onednn"
     libraries: Month | None = None
-    gpu_clock_Hz: Annotated[float, From(0, _FASTEST_HZ)] = 0.0
+    gpu_clock_Hz: float = 0.0
 
     def _faults(self) -> Iterator[str]:
         if self.nccl < (2, 0):
             yield f"{mention('nccl', '.'.join(map(str, self.nccl)))}: a version such as 2.18 is needed, from 2.0 on"
         if self.libraries is not None and month_of(month_words(self.libraries)) is None:
             yield f"{mention('libraries', month_words(self.libraries))}: {MONTH_NEEDED}"
+        if (clock_Hz := self.gpu_clock_Hz) and not 100e6 <= clock_Hz <= 10e9:
+            scale, unit = next((each for each in _HERTZ if clock_Hz >= each[0]), _HERTZ[-1])
+            yield f"{mention('gpu_clock_Hz', f'{clock_Hz / (scale or 1.0):g}{unit}')}: from 100MHz to 10GHz"
 
 
 TODAY = Software()

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -38,9 +39,9 @@ def validate(source: YamlSource, kind: type[Model]) -> Model:
 
 
 def validate_in_part(
-    source: YamlSource, kind: type[Model], lists: tuple[str, ...]
+    source: YamlSource, kind: type[Model], lists: tuple[str, ...], instead: Mapping[str, Any] = {}
 ) -> tuple[Model | None, InputError | None]:
-    """Return a model of the valid part of *source*, without faulty entries of *lists*, if any, and the error."""
+    """Return the model of *source* less faulty entries of *lists*, *instead* of other faulty keys, and the error."""
     try:
         return validate(source, kind), None
     except InputError as error:
@@ -54,8 +55,10 @@ def validate_in_part(
             data[key] = {k: v for k, v in value.items() if _alone(kind, key, {k: v})}
         elif key in lists and isinstance(value, list):
             data[key] = [v for v in value if _alone(kind, key, [v])]
-        elif key in source.data and (field.is_required() or _alone(kind, key, value)):
+        elif key in source.data and (_alone(kind, key, value) or (key not in instead and field.is_required())):
             data[key] = value
+        elif key in instead:
+            data[key] = instead[key]
     try:
         return kind.model_validate(data), told
     except ValidationError:

@@ -1,7 +1,9 @@
 """Loading of a machine's YAML file; dumps are told apart (docs/decisions/host.md): :func:`load_topology`."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from simulator.errors import Fault, InputError, nearest, one_line, refused
 from simulator.package_data import own_data
@@ -18,6 +20,7 @@ from simulator.units import parse_quantity, respelt
 from simulator.user_files import open_user_file
 
 _ETHERNET = "ethernet-100g"  # provides latency and efficiency for a fabric given only by its rate
+_ANY = "p3.2xlarge"  # a node, where a file names none
 _SOCKETS = re.compile(r"([1-9][0-9]?)\s*x\s+(.+)", re.IGNORECASE | re.ASCII)
 
 
@@ -67,17 +70,16 @@ def _resolve(source: YamlSource, folder: Path | None, n_nodes: int | None, fabri
     if isinstance(source.data, dict) and "layers" in source.data and not {"devices", "cluster"} & set(source.data):
         fault = f"these are layers of a network; {mention('workload')} names a network, {mention('topology')} a machine"
         raise InputError(source.fault(("layers",), fault, key=True))
-    spec, told = validate_in_part(source, TopologyFile, ("parts", "devices", "links", "meshes"))
-    if told is not None and (spec is None or spec.cluster is not None):
+    raw = source.data.get("cluster") if isinstance(source.data, dict) else None
+    instead = {"schema_version": 1, "name": "-"} | ({"cluster": _names_in(raw)} if isinstance(raw, dict) else {})
+    spec, told = validate_in_part(source, TopologyFile, ("parts", "devices", "links", "meshes"), instead)
+    if spec is None:
+        assert told is not None
         raise told
-    assert spec is not None
+    lookup = Resolver(source, spec, told)
     if spec.cluster is not None:
-        if spec.devices or spec.links or spec.meshes:
-            raise InputError(source.fault(("cluster",), "a file holds either a cluster or devices, not both", key=True))
-        if spec.trays > 1:
-            raise InputError(source.fault(("trays",), "trays belong to the file of the node", key=True))
-        return _cluster(source, spec, folder, n_nodes, fabric)
-    node = Resolver(source, spec, told).topology()
+        return _cluster(lookup, folder, n_nodes, fabric)
+    node = lookup.topology()
     if n_nodes is None:
         if fabric is not None:
             name = one_line(node.name, 60)
@@ -93,11 +95,25 @@ def _resolve(source: YamlSource, folder: Path | None, n_nodes: int | None, fabri
     return with_rate_note(compose_cluster([Group(node, n_nodes)], fabric=part), part)
 
 
-def _cluster(
-    source: YamlSource, spec: TopologyFile, folder: Path | None, n_nodes: int | None, fabric: str | None
-) -> Topology:
-    lookup, cluster = Resolver(source, spec), spec.cluster
+def _names_in(cluster: Mapping[str, Any]) -> dict[str, Any]:
+    """Return of a faulty *cluster* what can be looked up whatever else is wrong: the names of nodes and parts."""
+
+    def named(said: Any, *keys: str) -> dict[str, Any]:
+        return {key: said[key] for key in keys if isinstance(said, dict) and isinstance(said.get(key), str)}
+
+    groups, own = cluster.get("groups"), named(cluster, "fabric", "switch")
+    if isinstance(groups, list):
+        return {"groups": [{"node": _ANY} | named(each, "node", "fabric", "uplink") for each in groups], **own}
+    return {"node": _ANY, "nodes": 1, **named(cluster, "node"), **own}
+
+
+def _cluster(lookup: Resolver, folder: Path | None, n_nodes: int | None, fabric: str | None) -> Topology:
+    source, spec, cluster = lookup.source, lookup.spec, lookup.spec.cluster
     assert cluster is not None
+    if spec.devices or spec.links or spec.meshes:
+        lookup.fault(("cluster",), "a file holds either a cluster or devices, not both", key=True)
+    if spec.trays > 1:
+        lookup.fault(("trays",), "trays belong to the file of the node", key=True)
     switch = lookup.part(cluster.switch, SwitchPart, ("cluster", "switch"))
 
     def link(name: str | None, *place: str | int) -> LinkPart | None:

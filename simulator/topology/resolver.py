@@ -247,7 +247,8 @@ class Resolver:
         try:
             gpus, links = read_matrix(spec.matrix)
         except ValueError as error:
-            self.fault((*path, "matrix"), str(error))
+            for told in error.args:
+                self.fault((*path, "matrix"), told)
             return []
         if part is None or self.described is None:
             return []

@@ -65,7 +65,7 @@ _NONE = {"SYS", "NODE", "PHB", "PXB", "PIX", "SOC", "-", "X"}
 
 
 def read_matrix(text: str) -> tuple[list[int], list[tuple[int, int, int]]]:
-    """Return the numbers of the GPUs with a row in a matrix, and links as (a, b, count) with a < b; or ValueError."""
+    """Return the numbers of the GPUs with a row in a matrix, and links (a, b, count), a < b; or ValueError of all."""
     columns, rows = _table(text)
     order = columns if columns is not None else list(rows)
     if sorted(order) != sorted(rows):
@@ -73,17 +73,24 @@ def read_matrix(text: str) -> tuple[list[int], list[tuple[int, int, int]]]:
     if len(order) < 2:
         raise ValueError("matrix: needs at least two rows")
     counts: dict[tuple[int, int], int] = {}
+    faults: list[str] = []
     for a in order:
         if len(rows[a]) < len(order):
-            raise ValueError(f"matrix: row gpu{a} has {len(rows[a])} cells for {len(order)} GPUs")
+            faults.append(f"matrix: row gpu{a} has {len(rows[a])} cells for {len(order)} GPUs")
         for b, cell in zip(order, rows[a], strict=False):
-            counts[a, b] = _count(a, b, cell)
+            try:
+                counts[a, b] = _count(a, b, cell)
+            except ValueError as error:
+                faults.append(str(error))
         for cell in rows[a][len(order) :] if columns is None else ():
             if cell.upper().startswith(("NV", "XGMI")):
-                raise ValueError(f"matrix: row gpu{a} has {cell} in a column for which there is no row")
+                faults.append(f"matrix: row gpu{a} has {cell} in a column for which there is no row")
     for (a, b), count_ab in counts.items():
-        if counts[b, a] != count_ab:
-            raise ValueError(f"matrix: gpu{a} to gpu{b} has {count_ab} links, but gpu{b} to gpu{a} has {counts[b, a]}")
+        count_ba = counts.get((b, a), count_ab)
+        if order.index(a) < order.index(b) and count_ba != count_ab:
+            faults.append(f"matrix: gpu{a} to gpu{b} has {count_ab} links, but gpu{b} to gpu{a} has {count_ba}")
+    if faults:
+        raise ValueError(*faults)
     return sorted(order), [(a, b, n) for (a, b), n in sorted(counts.items()) if a < b and n]
 
 

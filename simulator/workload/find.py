@@ -104,7 +104,9 @@ def find_network(
         try:
             entry = entry_of()
         except InputError as error:
-            raise refused("workload", f"{error} (simulate networks)") from None
+            folder = "is a folder without config.json; name a network, its file, or a folder with it"
+            why = folder if text and os.path.isdir(text) else f"{error} (simulate networks)"
+            raise refused("workload", why, text if why is folder else "") from None
         sizes = {"sequence_length": sequence_length, "image": image, **(settings or {})}
         loss = bool(sizes.pop("loss", training))
         words = sizes.get("vocabulary") or entry.defaults.get("vocabulary")

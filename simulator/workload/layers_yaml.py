@@ -55,10 +55,11 @@ def load_network(path: str, *, batch: int, training: bool = True, loss: bool = F
     found = source.data.get("layers") if isinstance(source.data, dict) else None
     layers = reader.layers(found, ("layers",)) if isinstance(found, list) else ()
     reader.names(found, ("layers",), [])
-    if spec is not None:
-        given = [key for key, value in spec.input if value is not None]
+    entered = source.data.get("input") if isinstance(source.data, dict) else None
+    if isinstance(entered, dict) and entered.keys() <= InputSpec.model_fields.keys():
+        given = [key for key, value in entered.items() if value is not None]
         if len(given) != 1:
-            one_of = ", ".join(type(spec.input).model_fields)
+            one_of = ", ".join(InputSpec.model_fields)
             reader.fault(("input",), f"input: needs one of {one_of}; got {' and '.join(given) or 'none'}")
     if reader.faults or spec is None:
         unique = {(f.line, f.column, f.message): f for f in reader.faults}

@@ -2,10 +2,12 @@
 
 import pytest
 
+from simulator.api.session import Session
 from simulator.constants import DEFAULT
 from simulator.devices.calibration_file import load_calibration, read_calibration
 from simulator.errors import InputError
 from simulator.questions.calibration import ISOLATED, Calibration
+from validate.cli import main
 from validate.kinds.timing import TimingCosts
 
 GOOD = """\
@@ -104,3 +106,15 @@ def test_no_calibration_at_all(write, text, words):
         load_calibration(write(text))
     with pytest.raises(InputError, match="cannot be read"):
         load_calibration("nowhere.yaml")
+
+
+def test_measurements_that_are_not_there(tmp_path, capsys):
+    with pytest.raises(SystemExit) as done:
+        main(["calibrate", str(tmp_path / "measured")])
+    assert done.value.code == 2
+    assert f"{tmp_path}/measured: is not there; a folder" in capsys.readouterr().err
+
+
+def test_a_session_is_not_of_a_machine():
+    with pytest.raises(TypeError, match="a machine belongs to a question: Where"):
+        Session("p3.16xlarge")

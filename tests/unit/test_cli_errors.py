@@ -21,6 +21,15 @@ ERRORS = {
     ),
     "nothing near": (["--xyzzy"], "simulate: --xyzzy: no such option (--help)"),
     "missing value": (["--topology"], "simulate: --topology needs a value (--help)"),
+    "option in place of a value": (
+        ["sweep", "--csv", "s.csv", "--resume", "--jobs", "1"],
+        "simulate: --resume needs a value (FILE); got --jobs",
+    ),
+    "another in place of a workload": (
+        ["--workload", "--batch", "4"],
+        "simulate: --workload needs a value (WHAT); got --batch",
+    ),
+    "help in place of a value": (["--workload", "--help"], "simulate: --workload needs a value (WHAT); got --help"),
     "value of a flag": (["--json=3"], "simulate: --json takes no value (--help)"),
     "given twice": (["--topology", "a", "--topology=b"], "simulate: --topology is given twice; once is enough"),
     "left over": (["ring"], "simulate: 'ring' belongs to no option; write for example --topology FILE (--help)"),
@@ -288,3 +297,20 @@ def test_a_batch_divided_best_is_compared_with_no_way_that_shares_it_evenly(
     asked = ["--topology", "p3.8xlarge", "--workload", "lenet", "--global-batch", "64", "--divide", "best"]
     assert run([*asked, *others]) == 2
     assert "--divide: is for --parallel dp, with a collective; ask the other ways apart" in capsys.readouterr().err
+
+
+def test_a_folder_is_no_network(tmp_path, capsys) -> None:
+    assert run(["--topology", "t4", "--workload", str(tmp_path), "--batch", "4"]) == 2
+    assert "is a folder without config.json; name a network" in capsys.readouterr().err
+
+
+def test_a_curve_names_a_number_of_nodes_once(tmp_path, capsys) -> None:
+    file = tmp_path / "pc.yaml"
+    file.write_text(
+        "schema_version: 1\nname: pc\ndevices: {cpu0: {kind: cpu}, gpu0: {part: rtx-3090}}\n"
+        "links: [{between: [cpu0, gpu0], kind: pcie, bandwidth: 16 GB/s}]\n"
+    )
+    words = ["scale", "--topology", str(file), "--workload", "lenet", "--batch", "4", "--nodes", "1,2"]
+    assert run(words) == 2
+    told = "simulate: --nodes 2: pc has no NIC; name a network with --fabric, for example ethernet-10g"
+    assert capsys.readouterr().err.strip() == told

@@ -73,6 +73,15 @@ def test_a_shell_that_is_not_known_is_refused(capsys):
     assert capsys.readouterr().err == "simulate: --completion tcsh: no such choice; allowed: bash, fish, zsh\n"
 
 
+def test_validate_is_completed_too():
+    asked = {"_VALIDATE_COMPLETE": "bash_complete", "COMP_WORDS": "validate sco", "COMP_CWORD": "1"}
+    words = [sys.executable, "-m", "validate"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, env={**os.environ, **asked})
+    assert done.stdout == "plain,score\n"
+    made = subprocess.run([*words, "--completion", "bash"], capture_output=True, text=True, check=True)
+    assert "_VALIDATE_COMPLETE=bash_complete" in made.stdout
+
+
 def listed(arguments: list[str], capsys) -> list[dict]:
     assert run([*arguments, "--json"]) == 0
     return json.loads(capsys.readouterr().out)[arguments[0]]

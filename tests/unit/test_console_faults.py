@@ -118,3 +118,20 @@ def test_a_process_ends_as_others_do_and_hands_on_what_it_was_given(given: str |
     words = [sys.executable, "-c", f"import os; before = dict(os.environ); {code}"]
     ended = subprocess.run(words, check=False, env=environment, capture_output=True, text=True)
     assert (ended.stdout, ended.returncode) == (f"True {given or '__all__'}\nleft\n", 3)
+
+
+@pytest.mark.parametrize("program", ["simulate", "validate"])
+def test_an_interrupt_while_modules_are_imported_is_one_line(program: str) -> None:
+    package = {"simulate": "simulator"}.get(program, program)
+    code = (
+        "import sys\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'click':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+        f"from {package}.__main__ import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (130, f"{program}: interrupted\n")

@@ -295,6 +295,24 @@ def test_the_command_writes_a_machine(tmp_path, capsys) -> None:
     assert capsys.readouterr() == (file.read_text(), "")
 
 
+def test_an_edited_draft_is_kept(tmp_path, capsys) -> None:
+    file = tmp_path / "mine.yaml"
+    for words, status in (([], 0), ([], 0), (["--force"], 0)):
+        with pytest.raises(SystemExit) as done:
+            main(["describe", "-q", "--out", str(file), *words])
+        assert done.value.code == status
+    file.write_text(file.read_text() + "# corrected\n")
+    with pytest.raises(SystemExit) as done:
+        main(["describe", "-q", "--out", str(file)])
+    assert done.value.code == 2
+    told = f"validate: --out {file}: is there and differs from the draft; --force overwrites it\n"
+    assert capsys.readouterr().err == told
+    assert file.read_text().endswith("# corrected\n")
+    with pytest.raises(SystemExit):
+        main(["describe", "-q", "--out", str(file), "--force"])
+    assert "# corrected" not in file.read_text()
+
+
 def test_a_folder_is_no_file(tmp_path, capsys) -> None:
     with pytest.raises(SystemExit) as done:
         main(["describe", "--out", str(tmp_path)])

@@ -40,6 +40,8 @@ def test_power_still_lowers_a_clock_that_a_board_cannot_hold() -> None:
     ("words", "fault"),
     [
         ([*STEP, "--gpu-clock", "1GHz"], "--gpu-clock 1000MHz: k80-die runs at 875 MHz at most"),
+        ([*STEP, "--gpu-clock", "99GHz"], "--gpu-clock 99GHz: from 100MHz to 10GHz"),
+        ([*STEP, "--gpu-clock", "1Hz"], "--gpu-clock 1Hz: from 100MHz to 10GHz"),
         ([*STEP, "--gpu-clock", "562"], "--gpu-clock 562: frequency needs a unit"),
         (
             ["--topology", "cpu-i7-3820", "--workload", "mlp", "--batch", "4", "--gpu-clock", "1GHz"],

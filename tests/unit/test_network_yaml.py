@@ -256,3 +256,14 @@ def test_a_file_that_is_not_there() -> None:
 def test_a_batch_is_positive() -> None:
     with pytest.raises(InputError, match="batch must be 1 or more; got 0"):
         network("{features: 8}", "{kind: relu}", batch=0)
+
+
+def test_a_missing_key_hides_no_fault_of_the_input(tmp_path) -> None:
+    file = tmp_path / "net.yaml"
+    file.write_text("name: x\ninput: {}\nlayers: [{kind: relu}]\n")
+    with pytest.raises(InputError) as caught:
+        load_network(str(file), batch=1)
+    assert [fault.message[:40] for fault in caught.value.faults] == [
+        "the key 'schema_version' is missing",
+        "input: needs one of image, tokens, seque",
+    ]

@@ -262,3 +262,31 @@ def test_a_run_that_does_not_fit_says_what_would(capsys: pytest.CaptureFixture[s
     out, err = capsys.readouterr()
     assert "what would fit" in out
     assert re.search(r"; what would fit: .*--batch \d+", err)
+
+
+def test_the_advice_on_failures_can_be_followed(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "run",
+        "--topology",
+        "dgx-h100",
+        "--workload",
+        "gpt2",
+        "--seq-len",
+        "256",
+        "--batch",
+        "4",
+        "--tokens",
+        "1T",
+    ]
+    assert run(words) == 0
+    advised = re.search(r"^next: (--.*?),", capsys.readouterr().out, re.MULTILINE)
+    assert advised is not None
+    assert run([*words, *advised[1].split()]) == 0
+
+
+def test_a_price_of_its_own_names_that_of_the_file(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "t.yaml"
+    file.write_text("schema_version: 1\nname: t\nprice_per_hour: 3 EUR\ndevices: {gpu0: {part: t4}}\n")
+    words = ["run", "--topology", str(file), "--workload", "lenet", "--batch", "4", "--samples", "1M"]
+    assert run([*words, "--gpu-hour", "1 USD"]) == 0
+    assert "--gpu-hour in place of the file's 3 EUR an hour" in " ".join(capsys.readouterr().out.split())

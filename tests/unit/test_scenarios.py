@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from simulator.cli import run
-from simulator.cli.scenario_command import answer_scenario
+from simulator.cli.scenario_command import answer_scenario, error_words
 from simulator.errors import InputError
 from simulator.scenarios.answers import ScenarioAnswer, answers_of
 from simulator.scenarios.expression import MissingPath, parse_expression
@@ -232,6 +232,11 @@ def test_an_error_is_against_the_nearest_expected_value(tmp_path, answer, value,
     found = answered(tmp_path, answer, {"x": value})
     assert found.error == (pytest.approx(error) if error is not None else None)
     assert found.holds is holds
+
+
+def test_a_large_error_is_told_in_times(tmp_path) -> None:
+    for value, told in ((19.0, "+850.0 %"), (6000.0, "3,000 times")):
+        assert error_words(answered(tmp_path, "value: one.x, unit: s, ideal: 2 s", {"x": value})) == told
 
 
 def test_the_answer_is_a_table_of_80_columns_with_the_commands(capsys) -> None:

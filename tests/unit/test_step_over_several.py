@@ -267,6 +267,16 @@ def test_machines_of_one_gpu_and_of_several_are_ranked_by_throughput(capsys: Cap
     assert " on p3.16xlarge is faster, " in verdict(said(capsys, *two))
 
 
+def test_a_trace_says_of_which_machine_it_is(tmp_path, capsys: Capsys) -> None:
+    for workload in (["lenet", "--batch", "4"], ["bytes:1MB"]):
+        words = ["--topology", "p3.16xlarge,dgx-h100", "--strategy", "ring,nccl", "--workload", *workload]
+        assert run([*words, "--trace", str(tmp_path / "t.json")]) == 0
+        (wrote,) = [line for line in capsys.readouterr().err.splitlines() if "wrote" in line]
+        assert wrote.startswith(
+            ("wrote the trace of nccl on dgx-h100 to ", "wrote the trace of nccl on p3.16xlarge to ")
+        )
+
+
 # -- files -------------------------------------------------------------------------------
 
 

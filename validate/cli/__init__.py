@@ -1,5 +1,6 @@
 """The command line ``validate``: ``options.yaml`` declares each command, whose file is imported when it runs."""
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -25,6 +26,8 @@ COMMANDS: Mapping[str, Any] = {name: _DECLARED["commands"][name] for name in _DE
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line, with *arguments* or those of the process, and exit."""
     if arguments is None:
+        if asked := os.environ.get("_VALIDATE_COMPLETE"):
+            sys.exit(later("simulator.cli.complete:answer_shell")(asked, lambda _: app, "validate"))
         run_process(lambda: run_app(app, "validate"))
     sys.exit(run_app(app, "validate", arguments))
 
@@ -74,7 +77,10 @@ def _faults(said: Mapping[str, str], refuses: Iterable[Mapping[str, Any]]) -> It
             yield from (f"{said[name]}: {rule['why']}" for name in rule.get("each", ()) if name in said)
 
 
-def _validate(version: bool) -> None:
+def _validate(version: bool, completion: str | None) -> None:
+    if completion is not None:
+        click.echo(later("simulator.cli.complete:script")(app, completion, "validate"))
+        click.get_current_context().exit()
     if version:
         click.echo(f"validate {__version__}")
         click.get_current_context().exit()
@@ -82,5 +88,6 @@ def _validate(version: bool) -> None:
 
 
 _VERSION = click.Option(["--version"], is_flag=True, help="Show the version.")
+_COMPLETION = click.Option(["--completion"], metavar="SHELL", help="Print the script that completes names in a shell.")
 _HELP = "Compare predicted times with measured ones, and measure them."
-app = CommandGroup("validate", _HELP, COMMANDS, callback=_validate, params=[_VERSION])
+app = CommandGroup("validate", _HELP, COMMANDS, callback=_validate, params=[_VERSION, _COMPLETION])

@@ -4,7 +4,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from os.path import isdir
+from os.path import exists, isdir
 from pathlib import Path
 
 from simulator.console import choose_style
@@ -79,6 +79,8 @@ def calibrate_command(given: Given) -> None:
     if trace is None and (given.topology is not None or (file not in (None, STDIN) and isdir(file or ""))):
         _calibrate_folder(given)
         return
+    if trace is None and file not in (None, STDIN) and not exists(file or ""):
+        read_folder(file or "")  # which says what is beside it
     if not device:
         raise InputError("--device is needed: the GPU part that was measured (simulate parts)")
     part = part_called(device)

@@ -2,6 +2,7 @@
 
 import os
 from contextlib import suppress
+from pathlib import Path
 
 from simulator.errors import InputError, nearest, one_line
 from simulator.topology.catalogue import load_part, part_names
@@ -40,6 +41,8 @@ def describe_command(given: Given) -> None:
         first, *rest = text.split("\n")
         rest = [named_for(line, vendors) if line.startswith("# ") else line for line in rest]
         text = "\n".join([first, *(f"# {remark}" for remark in moving), *rest])
+        if not given.force and out is not None and Path(out).is_file() and Path(out).read_bytes() != text.encode():
+            raise InputError(f"--out {one_line(out)}: is there and differs from the draft; --force overwrites it")
         give(text, output)
     said = [*moving, *remarks]
     if estimates:
