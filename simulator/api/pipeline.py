@@ -13,6 +13,7 @@ from simulator.plan.plan import Fragment, Resource, Work
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, replace
 from simulator.results.ran import StreamUse, stream_uses
+from simulator.results.training import StepAccount, exchanged_in, summing_s, tied_s_of
 from simulator.step.issue import gradient_work, launches_of
 from simulator.step.launch import Launch, Part
 from simulator.step.precision import gradient_bytes, storage_of
@@ -23,6 +24,7 @@ from simulator.training.placement import Placement
 from simulator.training.plan import SharedStep
 from simulator.training.roles import Role, check_stragglers, straggler_pace
 from simulator.training.schedules import next_places, part_count, schedule_of, stage_parts
+from simulator.training.worker import STREAM
 from simulator.workload import Collective
 from simulator.workload.network import Network, network_key
 from simulator.workload.precision import ELEMENT_BYTES
@@ -42,6 +44,40 @@ class PipelineRun:
     within: tuple[dict[str, StreamUse], ...]
     exchanged: tuple[tuple[tuple[Fragment, int], ...], ...]
     largest: Fragment | None
+
+    def account(self, number: int, passing: int) -> StepAccount:
+        """Return the account of stage *number*, each of whose chunks passes *passing* times."""
+        prefix, within = f"stage {number}/", self.within[number]
+        every = stream_uses(self.timeline).items()
+        uses = {name.removeprefix(prefix): use for name, use in every if name.startswith(prefix)}
+        compute = uses.get("compute", StreamUse())
+        exposed_s = compute.waits_s.pop(f"{prefix}{STREAM}", 0.0)
+        bubble_s = sum(compute.waits_s.values())
+        summed_s = min(bubble_s + exposed_s, summing_s(self.timeline))
+        bubble_s += exposed_s - summed_s
+        if exposed_s:
+            compute.waits_s[STREAM] = exposed_s
+        exposed_s = 0.0
+        for stream, use in within.items():  # within the passes of a micro-batch
+            if stream == "host" or stream.endswith(STREAM):
+                waited_s = passing * within["compute"].waits_s.get(stream, 0.0)
+                compute.busy_s -= waited_s
+                compute.waits_s[stream] = waited_s
+                if stream != "host":
+                    uses[stream] = StreamUse(passing * use.busy_s)
+                    exposed_s += waited_s
+        exposed_s += summed_s
+        exchanging_s = max(exposed_s, sum(use.busy_s for stream, use in uses.items() if stream != "compute"))
+        exchanges = [(part, passing * times) for part, times in self.exchanged[number]]
+        if self.largest is not None:  # once for each reduction of the stage's gradients
+            own = [task for task in self.timeline.plan.tasks if task.stream == f"{prefix}{STREAM}"]
+            exchanges.append((self.largest, sum(task.label != "all-gather" for task in own)))
+        sent = [each.sent for chunk in self.stages[number].chunks for each in chunk.issues if each.sent is not None]
+        collectives = exchanged_in(self.timeline, prefix) + [
+            (passing, float(passing * each.size_bytes)) for each in sent
+        ]
+        tied_s = min(summed_s, tied_s_of(self.timeline))
+        return StepAccount(uses, exposed_s, exchanging_s, self.largest, exchanges, collectives, bubble_s, tied_s)
 
 
 def run_pipeline(shared: SharedStep) -> PipelineRun:

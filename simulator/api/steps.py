@@ -18,7 +18,7 @@ from simulator.questions.step import StepQuestion
 from simulator.records import replace
 from simulator.results.ran import StreamUse, run_counts, stream_uses
 from simulator.results.step import StepResult, make_step_result, of_programs, peak_of, torch_flop_of
-from simulator.results.training import TrainingResult, by_part, exchanged_in, summing_s, tied_s_of, training_result
+from simulator.results.training import StepAccount, TrainingResult, by_part, exchanged_in, training_result
 from simulator.results.training_run import DeviceMemory
 from simulator.spelling import mention
 from simulator.step.issue import launches_of
@@ -93,56 +93,57 @@ def together_timeline(shared: SharedStep, roles: list[Role] | None = None) -> tu
 
 def run_together(shared: SharedStep, roles: list[Role] | None = None) -> TrainingResult:
     """Return the result of *shared*, in *roles* or those of the ranks' parts; raises Unsuitable or InputError."""
-    question, network = shared.question, shared.network
+    question = shared.question
     if question.has_servers:
         from simulator.api.servers import run_servers
 
         return run_servers(shared)
     if question.strategy.startswith("parameter-server") and not question.layout.has_replicas:
         raise Unsuitable(f"servers keep the parameters of whole replicas; {question.layout.words} has none")
-    layout = shared.layout
-    if layout.pp > 1:
+    if shared.layout.pp > 1:
         return _run_stages(shared)
     roles, timeline = together_timeline(shared, roles)
     networks = [role.network or shared.part for role in roles]
-    memory = [
-        device_memory(own, question, role.place.device, layout, placement=shared.placement)
+    needs = [
+        device_memory(own, question, role.place.device, shared.layout, placement=shared.placement)
         for role, own in zip(roles, networks, strict=True)
     ]
+    alone_s, rate = _alone(shared, roles)
+    prefixes = [f"{role.place.name}/" if len(roles) > 1 else "" for role in roles]
+    slowest, account = _slowest_of(timeline, prefixes, alone_s)
+    role, count = roles[slowest], question.micro_batches
+    seen = role.place, networks[slowest], question.rank_options, needs[slowest]
+    step = make_step_result(*seen, timeline, prefixes[slowest], count)
+    step = step if role.network else _of_whole(step, shared)
+    memory = by_part(roles, list(zip(networks, needs, strict=True)), question.rank_options)
+    return training_result(shared, step, roles, slowest, timeline, alone_rate=rate, memory=memory, account=account)
+
+
+def _alone(shared: SharedStep, roles: Sequence[Role]) -> tuple[list[float], float]:
+    """Return the seconds of a step of each of *roles* alone, and the samples per second of all so."""
+    question, network = shared.question, shared.network
     if question.offload == "none":
         alone_s = [alone_s_of(role.place.device, role.network or network, question, role.pace) for role in roles]
-        rate = alone_rate(roles, network, question)
-    else:
-        whole = changed(question, layout=REPLICAS, gpus=(0,), stragglers=())  # each host updates all parameters
-        alone_s = [role.pace * alone_timeline(shared.places, role.place, network, whole).end_s for role in roles]
-        samples = network.samples * question.micro_batches
-        rate = sum(role.count * samples * role.pace / each for role, each in zip(roles, alone_s, strict=True))
+        return alone_s, alone_rate(roles, network, question)
+    whole = changed(question, layout=REPLICAS, gpus=(0,), stragglers=())  # each host updates all parameters
+    alone_s = [role.pace * alone_timeline(shared.places, role.place, network, whole).end_s for role in roles]
+    samples = network.samples * question.micro_batches
+    return alone_s, sum(role.count * samples * role.pace / each for role, each in zip(roles, alone_s, strict=True))
+
+
+def _slowest_of(timeline: Timeline, prefixes: list[str], alone_s: list[float]) -> tuple[int, StepAccount]:
+    """Return the number of the role that is slowest, or exchanges most, and its account; *prefixes*: of streams."""
     uses = dict(sorted(stream_uses(timeline).items(), key=lambda use: use[0].endswith(STREAM)))  # compute streams first
-    prefixes = [f"{role.place.name}/" if len(roles) > 1 else "" for role in roles]
     of_roles = [uses.get(f"{prefix}compute", StreamUse()) for prefix in prefixes]
-    slowest = max(range(len(roles)), key=lambda i: (alone_s[i], round(of_roles[i].busy_s, 12)))  # or exchanges most
+    slowest = max(range(len(prefixes)), key=lambda i: (alone_s[i], round(of_roles[i].busy_s, 12)))
     waits_s = of_roles[slowest].waits_s.items()
     exposed_s = sum(waited_s for stream, waited_s in waits_s if stream.endswith(STREAM))
     exchanging_s = sum(use.busy_s for stream, use in uses.items() if stream.endswith(STREAM))
     tasks = zip(timeline.plan.tasks, run_counts(timeline), strict=True)
     fragments = [(part, n) for task, n in tasks for part in task.parts if isinstance(part, Fragment)]
-    role, own, count = roles[slowest], networks[slowest], question.micro_batches
-    said = question.rank_options, memory[slowest], timeline, prefixes[slowest], count
-    step = make_step_result(role.place, own, *said)
-    return training_result(
-        shared,
-        step if role.network else _of_whole(step, shared),
-        rate,
-        (roles, slowest),
-        timeline,
-        max((part for part, _ in fragments), key=lambda part: alone(timeline.machine, part).end_s, default=None),
-        fragments,
-        exchanged_in(timeline),
-        exposed_s=min(exposed_s, exchanging_s),
-        exchanging_s=exchanging_s,
-        memory=by_part(roles, list(zip(networks, memory, strict=True)), question.rank_options),
-        streams=uses,
-    )
+    largest = max((part for part, _ in fragments), key=lambda part: alone(timeline.machine, part).end_s, default=None)
+    exposed_s = min(exposed_s, exchanging_s)
+    return slowest, StepAccount(uses, exposed_s, exchanging_s, largest, fragments, exchanged_in(timeline))
 
 
 def _of_whole(step: StepResult, shared: SharedStep) -> StepResult:
@@ -157,66 +158,21 @@ def _run_stages(shared: SharedStep) -> TrainingResult:
     question, layout, count = shared.question, shared.layout, shared.question.micro_batches
     from simulator.api.pipeline import run_pipeline
 
-    run = run_pipeline(shared)
-    timeline = run.timeline
-    shares = [saved_shares(shared.part, question, layout, number) for number in range(layout.pp)]
-    memory = [
-        device_memory(
-            s.network, question, s.role.place.device, layout, in_flight(layout, number, count, own), shared.placement
-        )
-        for (number, s), own in zip(enumerate(run.stages), shares, strict=True)
-    ]
-    busiest = max(
-        range(layout.pp),
-        key=lambda number: (round(run.stages[number].busy_s(passing_each(layout, count)), 12), -number),
-    )
-    stage = run.stages[busiest]
-    said = question.rank_options, memory[busiest], timeline, f"stage {busiest}/", count
-    step = make_step_result(stage.role.place, stage.network, *said)
-    mine, roles = f"stage {busiest}/", [stage.role for stage in run.stages]
-    uses = {name.removeprefix(mine): use for name, use in stream_uses(timeline).items() if name.startswith(mine)}
-    compute = uses.get("compute", StreamUse())
-    exposed_s = compute.waits_s.pop(f"{mine}{STREAM}", 0.0)
-    bubble_s = sum(compute.waits_s.values())
-    summed_s = min(bubble_s + exposed_s, summing_s(timeline))
-    bubble_s += exposed_s - summed_s
-    if exposed_s:
-        compute.waits_s[STREAM] = exposed_s
-    within_s, passing = 0.0, passing_each(layout, count)
-    for stream, use in run.within[busiest].items():  # within the passes of a micro-batch
-        if stream == "host" or stream.endswith(STREAM):
-            waited_s = passing * run.within[busiest]["compute"].waits_s.get(stream, 0.0)
-            compute.busy_s -= waited_s
-            compute.waits_s[stream] = waited_s
-            if stream != "host":
-                uses[stream] = StreamUse(passing * use.busy_s)
-                within_s += waited_s
-    exposed_s = within_s + summed_s
-    exchanges = [(part, passing * times) for part, times in run.exchanged[busiest]]
-    if run.largest is not None:  # once for each reduction of the stage's gradients
-        own = [task for task in timeline.plan.tasks if task.stream == f"{mine}{STREAM}"]
-        exchanges.append((run.largest, sum(task.label != "all-gather" for task in own)))
+    run, passing = run_pipeline(shared), passing_each(layout, count)
     devices = []
-    for number, (each, need, saved) in enumerate(zip(run.stages, memory, shares, strict=True)):
-        place, network = each.role.place, each.network
-        peak = peak_of(network, question.rank_options, place)
-        devices.append(DeviceMemory(place.part, each.role.count, need, peak, number, network, saved))
-    sent = [issue.sent for chunk in stage.chunks for issue in chunk.issues if issue.sent is not None]
+    for number, each in enumerate(run.stages):
+        place, saved = each.role.place, saved_shares(shared.part, question, layout, number)
+        kept = in_flight(layout, number, count, saved)
+        need = device_memory(each.network, question, place.device, layout, kept, shared.placement)
+        peak = peak_of(each.network, question.rank_options, place)
+        devices.append(DeviceMemory(place.part, each.role.count, need, peak, number, each.network, saved))
+    busiest = max(range(layout.pp), key=lambda number: (round(run.stages[number].busy_s(passing), 12), -number))
+    stage, roles = run.stages[busiest], [stage.role for stage in run.stages]
+    seen = stage.role.place, stage.network, question.rank_options, devices[busiest].need
+    step = _of_whole(make_step_result(*seen, run.timeline, f"stage {busiest}/", count), shared)
+    rate, account = alone_rate(roles, shared.network, question), run.account(busiest, passing)
     return training_result(
-        shared,
-        _of_whole(step, shared),
-        alone_rate(roles, shared.network, question),
-        (roles, busiest),
-        timeline,
-        run.largest,
-        exchanges,
-        [*exchanged_in(timeline, mine), *((passing, float(passing * each.size_bytes)) for each in sent)],
-        exposed_s=exposed_s,
-        exchanging_s=max(exposed_s, sum(use.busy_s for stream, use in uses.items() if stream != "compute")),
-        memory=tuple(devices),
-        streams=uses,
-        bubble_s=bubble_s,
-        tied_s=min(summed_s, tied_s_of(timeline)),
+        shared, step, roles, busiest, run.timeline, alone_rate=rate, memory=tuple(devices), account=account
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from simulator.bands.composition import Band
 from simulator.collectives.nccl.strategy import KEPT
@@ -20,7 +20,7 @@ from simulator.results.bottleneck import bottleneck_of
 from simulator.results.changed import ChangeEffect, change_fact, changed_entry, said, unlike
 from simulator.results.confidence import Confidence
 from simulator.results.headline import answer_lines
-from simulator.results.ran import run_counts
+from simulator.results.ran import StreamUse, run_counts
 from simulator.results.rates import rates_of
 from simulator.results.result import best_of, counts_software, is_bound, staging_notes
 from simulator.results.step import StepResult, peak_of
@@ -88,24 +88,35 @@ class TrainingResult(TrainingRun):
         return step_trust(self)
 
 
+class StepAccount(NamedTuple):
+    """Fields of :class:`TrainingRun`; the largest exchange, all with counts, and (count, bytes) of collectives."""
+
+    streams: dict[str, StreamUse]
+    exposed_s: float
+    exchanging_s: float
+    largest: Fragment | None
+    exchanges: Sequence[tuple[Fragment, int]]
+    collectives: Sequence[tuple[int, float]]
+    bubble_s: float = 0.0
+    tied_s: float = 0.0
+
+
 def training_result(
     shared: SharedStep,
     step: StepResult,
-    alone_rate: float,
-    acting: tuple[Sequence[Role], int],
+    roles: Sequence[Role],
+    slowest: int,
     timeline: Timeline,
-    largest: Fragment | None,
-    exchanges: Sequence[tuple[Fragment, int]],
-    exchanged: Sequence[tuple[int, float]],
-    **more: Any,
+    *,
+    alone_rate: float,
+    memory: tuple[DeviceMemory, ...],
+    account: StepAccount,
 ) -> TrainingResult:
-    """Return the result of *timeline*, with *more* of it, seen by the slowest of the roles (*acting*: with its number).
+    """Return the result of *timeline*, seen by role number *slowest*, whose *account* and *step* are given.
 
-    The notes are those of the *largest* exchange, and those that others add: on rates, on staging, on merged roles.
-    *exchanges* are fragments with counts, *exchanged* the (count, total bytes) of collectives.
+    The notes are those of the largest exchange, and those that others add: on rates, on staging, on merged roles.
     """
-    roles, slowest = acting
-    plans = [fragment.plan for fragment in dict.fromkeys(part for part, _ in exchanges)]
+    largest, plans = account.largest, [part.plan for part in dict.fromkeys(part for part, _ in account.exchanges)]
     merged = []
     if less := max(role.less_loaded for role in roles):
         alike = f"those with the nearest loads, up to {less:.1%} apart, are slowed as the most loaded of them"
@@ -121,11 +132,16 @@ def training_result(
         is_bound=is_bound(facts),
         notes=(*own, *kept, *staging_notes(timeline.machine, plans), *merged),
         timeline=timeline,
-        exchanges=sum(count for count, _ in exchanged),
-        exchanged_bytes=sum(n_bytes for _, n_bytes in exchanged),
-        bottleneck=bottleneck_of(timeline.machine, exchanges, timeline.end_s, timeline.plan.perturbations),
+        exchanges=sum(count for count, _ in account.collectives),
+        exchanged_bytes=sum(n_bytes for _, n_bytes in account.collectives),
+        bottleneck=bottleneck_of(timeline.machine, account.exchanges, timeline.end_s, timeline.plan.perturbations),
         pace=_pace(shared.question, roles, slowest),
-        **more,
+        memory=memory,
+        streams=account.streams,
+        exposed_s=account.exposed_s,
+        exchanging_s=account.exchanging_s,
+        bubble_s=account.bubble_s,
+        tied_s=account.tied_s,
     )
 
 
