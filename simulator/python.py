@@ -143,9 +143,13 @@ def sweep(topology: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *
         raise InputError("sweep needs an option with several values, for example batch=[1, 2, 4]")
     texts = {name: [getattr(_written({name: each}), name) for each in values] for name, values in several.items()}
     fixed = _written({name: value for name, value in given.items() if name not in several})
-    rows = later("simulator.cli.sweep_command:swept_rows")(fixed, texts)
+    try:
+        rows = later("simulator.cli.sweep_command:swept_rows")(fixed, texts)
+    except InputError as error:
+        raise _in_python(error) from None
     if all(row["error"] for row in rows):
         raise InputError([Fault(text) for text in dict.fromkeys(row["error"] for row in rows)])
+    _warn(note for row in rows for note in row["warnings"])
     each = zip(rows, product(*several.values()), strict=True)
     return Sweep([{**row, **dict(zip(several, values, strict=True))} for row, values in each])
 
@@ -168,8 +172,12 @@ def _answers(options: Mapping[str, object], computed: _Computed, *, one: bool) -
         _warn(found.notes)
         return list(found.results)
     except InputError as error:
-        spelt = partial(spelling.spelt, door="python")
-        raise error.changed(lambda at: replace(at, message=spelt(at.message), file=spelt(at.file))) from None
+        raise _in_python(error) from None
+
+
+def _in_python(error: InputError) -> InputError:
+    spelt = partial(spelling.spelt, door="python")
+    return error.changed(lambda at: replace(at, message=spelt(at.message), file=spelt(at.file)))
 
 
 def _workload(

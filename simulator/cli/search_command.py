@@ -183,7 +183,7 @@ def _best_verdict(best: Ranking) -> list[str]:
         said += f" equal within {ratios[alike[-1]].unsure_words}"
     elif others:
         ratio = next(iter(ratios.values()))
-        said += f", {times_words(ratio.value)} times as fast as the next{f' ({ratio.band})' if ratio.band else ''}"
+        said += f", {times_words(ratio.value)} times as fast as the next{ratio.band}"
     safe = [each for each in others if not _is_tight(each) and ratios[each.candidate.layout.words].value <= _SAFE]
     if _is_tight(first) and safe:
         needs = [format_size(each.memory_bytes, 3) for each in (first, safe[0])]

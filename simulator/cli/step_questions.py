@@ -1,6 +1,6 @@
 """From the options of a step to its questions, one for each machine and way: :func:`ask_steps`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
 from typing import Any
@@ -10,6 +10,7 @@ from simulator.api.session import Session
 from simulator.cli.machines import find_machines, with_calibration
 from simulator.cli.options import (
     fields_of,
+    gpus_among,
     parse_choice,
     parse_count,
     parse_divide,
@@ -25,8 +26,10 @@ from simulator.devices.gpu import Gpu
 from simulator.errors import Fault, InputError, nearest, one_line, refused
 from simulator.network.machine import Machine
 from simulator.questions.checks import MOST, WITHOUT_NCCL, From, changed, in_ways, refuse_all
+from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.layout import REPLICAS, Layout, parse_layout
 from simulator.questions.options import ACCUMULATIONS, RECOMPUTED_PARTS, StepOptions
+from simulator.questions.single import ProgramQuestion
 from simulator.questions.step import (
     BUCKET_BYTES,
     EXCHANGING,
@@ -40,6 +43,8 @@ from simulator.records import replace
 from simulator.spelling import mention, option_of
 from simulator.step.precision import half_policy
 from simulator.units import whole_number
+from simulator.workload.find import find_network
+from simulator.workload.parse import parse_workload
 from simulator.workload.zoo import FUSED
 
 _COUNT = From(1, MOST)
@@ -100,7 +105,7 @@ def _ways(written: CommandOptions) -> list[StepQuestion]:
         lambda: Software(**fields_of(written, Software)),
         lambda: parse_strategies(written.strategy or "nccl"),
         lambda: _layouts(written.parallel),
-        lambda: parse_list("bucket_bytes", written.overlap, _overlap, "none,bucket:25MiB"),
+        lambda: _overlaps(written.overlap),
         lambda: fields_of(written, StepQuestion),
     )
     if "nccl" not in strategies:
@@ -114,6 +119,25 @@ def _ways(written: CommandOptions) -> list[StepQuestion]:
     if divide["divided"] and not all(way.divided for way in found):  # their work would not be the same
         raise refused("divided", f"is for {mention('layout', 'dp')}, with a collective; ask the other ways apart")
     return found
+
+
+def check_value(name: str, value: object) -> None:
+    """Raise InputError if *value* of the option *name* cannot be read, whatever else is asked."""
+    alone = CommandOptions(**{name: value})
+    for cls in (Where, Software, StepOptions, StepQuestion, CheckpointQuestion, CollectiveQuestion, ProgramQuestion):
+        fields_of(alone, cls)
+    _sizes(alone)
+    _recomputed(alone)
+    if name in _READERS and not (name == "topology" and value == "-"):
+        _READERS[name](value)
+
+
+def check_network(written: CommandOptions) -> None:
+    """Raise InputError if the network of *written* is not known, or cannot have such sizes; runs no code of users."""
+    if written.kind == "exchange":
+        parse_workload(written.what)
+    elif written.kind == "step" and ":" not in written.what:
+        find_network(written.what, settings=_sizes(written)).build(1)
 
 
 def _layouts(written: Sequence[str]) -> list[Layout]:
@@ -173,7 +197,7 @@ def _questions(
     written: CommandOptions, session: Session, machines: Sequence[Where], ways: Sequence[StepQuestion]
 ) -> list[StepQuestion]:
     found: list[StepQuestion] = []
-    how = None if written.accumulate is None else parse_choice("accumulation", written.accumulate, ACCUMULATIONS)
+    how = None if written.accumulate is None else _how(written.accumulate)
     for where in machines:
         gpus = _gpus(written, session.machine(where))
         count = 1 if gpus is None else len(gpus)
@@ -283,6 +307,23 @@ def _shared_out(written: CommandOptions, way: StepQuestion, count: int) -> StepQ
         return replace(way, micro_batches=whole // parts)
     batch, remainder = (whole // parts, 0) if evenly else divmod(whole // parts, replicas)
     return replace(way, batch=batch, remainder=remainder)
+
+
+def _overlaps(text: str) -> list[float]:
+    return parse_list("bucket_bytes", text, _overlap, "none,bucket:25MiB")
+
+
+_how = partial(parse_choice, "accumulation", allowed=ACCUMULATIONS)
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    **{name: partial(parse_count, name, limits=_COUNT) for name in ("batch", "global_batch", "micro_batch", "threads")},
+    "accumulate": _how,
+    "divide": parse_divide,
+    "gpus": partial(gpus_among, total=MOST, name="no machine"),
+    "overlap": _overlaps,
+    "parallel": _layouts,
+    "strategy": parse_strategies,
+    "topology": lambda name: find_machines(CommandOptions(topology=name, quiet=True), Session()),
+}
 
 
 def _overlap(text: str) -> float:

@@ -35,11 +35,11 @@ class Ratio(NamedTuple):
 
     @property
     def band(self) -> str:
-        """The band of the ratio: 80 % band 1.3 to 1.9; empty without one."""
+        """The band of the ratio, in brackets: (80 % band 1.3 to 1.9); empty without one."""
         if self.half_width is None:
             return ""
         low, high = (f"{self.value * math.exp(end):.3g}" for end in (-self.half_width, self.half_width))
-        return f"{BAND_HEAD} {low} to {high}"
+        return f" ({BAND_HEAD} {low} to {high})"
 
     @property
     def signed_words(self) -> str:

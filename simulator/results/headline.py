@@ -143,9 +143,8 @@ def _communication_words(result: TrainingRun) -> str:
         several = f"{result.device_count:,} {'devices' if result.step.on_host else 'GPUs'}"
         width = comparison_width(step_confidence(result).estimate)
         ratio = ratio_of(result.device_count * result.scaling_efficiency, 1.0, (width, width))
-        band = f" ({ratio.band})" * bool(ratio.band)
         one, lost_s = "an average one" if len(result.parts) > 1 else "one", whole_s - result.alone_s
-        work = f"{several} do {times_words(ratio.value)} times the work of {one}{band}"
+        work = f"{several} do {times_words(ratio.value)} times the work of {one}{ratio.band}"
         most, most_s = _other_loss(result, lost_s)
         if lost_s > _LEAST_LOSS * whole_s and exposed_s < most_s <= lost_s and most:
             return f"{work}; {100 * most_s / lost_s:.0f} % of the loss is {most}; {cost}"

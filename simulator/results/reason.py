@@ -89,7 +89,7 @@ def _than(best: Answer, other: Answer, among: Sequence[Answer]) -> str:
     ratio, called = _ratio(best, other), name_among(other, among)
     unsure = [name_among(r, among) for r in (best, other) if not r.is_bound and r.confidence.estimate is None]
     whose = "s" * (len(unsure) == 2) if len(unsure) != 1 or unsure == [called] else f" of {unsure[0]}"
-    notes = [f"band{whose} not measured"] if unsure else [ratio.band] * bool(ratio.band)
+    notes = [f"band{whose} not measured"] if unsure else [ratio.band[2:-1]] * bool(ratio.band)
     if not isinstance(best, Result) and not isinstance(other, Result) and best.step.part != other.step.part:
         paper = _peak(best) / (_peak(other) or 1.0)
         notes.append(f"{paper:.3g} times by peak FLOP/s" if abs(paper - 1.0) > TIE else "same peak FLOP/s")

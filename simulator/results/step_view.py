@@ -98,8 +98,7 @@ def _offload(run: OffloadRun | None) -> Iterator[Fact]:
 
 def _explained(result: TrainingRun) -> Iterator[Fact]:
     several = result.device_count > 1
-    limit = limit_words(result, " (its kernels)") if several and result.bound != "input" else bound_words(result)
-    yield Fact("bound by", limit)
+    yield Fact("bound by", limiting_words(result))
     yield Fact("achieved", _achieved(result), detail=several or result.tokens > 0)  # else MFU says it
     yield Fact("time goes to", largest_words(result))
     if (clock := result.clock) is not None:
@@ -184,6 +183,12 @@ def link_words(machine: Machine, use: LinkUse) -> str:
     link = machine.link(use.name)
     kind = link_kind(machine, use)
     return kind if link is None or link.kind in NETWORKS else f"{kind} ({use.name})"
+
+
+def limiting_words(result: TrainingRun) -> str:
+    """Return what bounds a step; of several devices, with the largest part lost besides."""
+    alone = result.device_count == 1 or result.bound == "input"
+    return bound_words(result) if alone else limit_words(result, " (its kernels)")
 
 
 def limit_words(result: TrainingRun, of_kernels: str = "") -> str:

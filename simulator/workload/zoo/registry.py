@@ -215,4 +215,5 @@ def _check(name: str, key: str, value: Any) -> None:
         raise InputError(f"{name}: image is a side, or height and width; got {one_line(value, 60)}")
     for size in sizes or (None,):
         if not isinstance(size, int) or isinstance(size, bool) or not least <= size <= most:
-            raise InputError(f"{name}: {key} must be a whole number, {least} to {most}; got {one_line(value, 60)}")
+            needed = "is 0 (without) or 1 (with)" if most == 1 else f"must be a whole number, {least} to {most}"
+            raise InputError(f"{name}: {key} {needed}; got {one_line(value, 60)}")
