@@ -29,7 +29,6 @@ from simulator.questions.checks import MOST, WITHOUT_NCCL, From, changed, in_way
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.layout import REPLICAS, Layout, parse_layout
 from simulator.questions.options import ACCUMULATIONS, RECOMPUTED_PARTS, StepOptions
-from simulator.questions.single import ProgramQuestion
 from simulator.questions.step import (
     BUCKET_BYTES,
     EXCHANGING,
@@ -124,7 +123,7 @@ def _ways(written: CommandOptions) -> list[StepQuestion]:
 def check_value(name: str, value: object) -> None:
     """Raise InputError if *value* of the option *name* cannot be read, whatever else is asked."""
     alone = CommandOptions(**{name: value})
-    for cls in (Where, Software, StepOptions, StepQuestion, CheckpointQuestion, CollectiveQuestion, ProgramQuestion):
+    for cls in (Where, Software, StepOptions, StepQuestion, CheckpointQuestion, CollectiveQuestion):
         fields_of(alone, cls)
     _sizes(alone)
     _recomputed(alone)
