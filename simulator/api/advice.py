@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Any, Literal
 
 from simulator.api.context import Context
-from simulator.api.outcome import faster, samples_words, unlike_devices, with_change, with_size
+from simulator.api.outcome import devices_of, faster, samples_words, with_change, with_size
 from simulator.api.variants import scaled, with_adapters, with_transport
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.rates import holds_back
@@ -92,9 +92,8 @@ def _ways(
     for change, asked in faster_options(question, device):
         if not (question.has_servers and change.options.keys() <= _OF_THE_UPDATE):
             yield change.words, asked
-    if several and question.layout.zero < 3 and not question.bucket_bytes:
-        yield f"{word_of('overlap')} bucket:25MiB", replace(question, bucket_bytes=BUCKET_BYTES)
-    yield from _by_speed(context, question)
+    if several:
+        yield from _shared_otherwise(context, question)
     if question.offload != "none":
         yield f"{word_of('offload')} none", changed(question, offload="none")
         if question.layout.zero in (1, 2) and not question.round_robin:
@@ -107,9 +106,11 @@ def _ways(
         yield samples_words(samples, whole), whole
 
 
-def _by_speed(context: Context, question: StepQuestion) -> Iterator[tuple[str, StepQuestion]]:
-    """Yield the same samples divided so that all finish together, where devices are unlike."""
-    if not question.divided and question.layout == REPLICAS and len(unlike_devices(context, question)[0]) > 1:
+def _shared_otherwise(context: Context, question: StepQuestion) -> Iterator[tuple[str, StepQuestion]]:
+    """Yield exchanges in buckets, and where devices are unlike, samples divided so that all finish together."""
+    if question.layout.zero < 3 and not question.bucket_bytes:
+        yield f"{word_of('overlap')} bucket:25MiB", replace(question, bucket_bytes=BUCKET_BYTES)
+    if not question.divided and question.layout == REPLICAS and len({*devices_of(context, question)}) > 1:
         with suppress(InputError):  # it does not go together with servers or micro-batches
             yield f"{word_of('divide')} best", changed(question, divided=True)
 
@@ -157,9 +158,7 @@ def _switches(context: Context, question: StepQuestion, *, several: bool) -> Ite
         yield words, replace(question, options=replace(options, recompute="none", recompute_blocks=None))
     if not several:
         return
-    if layout.zero < 3 and not question.bucket_bytes:
-        yield f"{word_of('overlap')} bucket:25MiB", replace(question, bucket_bytes=BUCKET_BYTES)
-    yield from _by_speed(context, question)
+    yield from _shared_otherwise(context, question)
     others = []
     if layout.tp > 1 and not layout.sp:
         others.append(replace(layout, sp=True))

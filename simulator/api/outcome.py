@@ -253,7 +253,7 @@ def has_room(need: MemoryNeed) -> bool:
 
 def needs(context: Context, question: StepQuestion, *, gaps: bool = True) -> list[MemoryNeed]:
     """Return what *question* needs on its unlike devices, *gaps* or not; raises as :meth:`Context.step`."""
-    devices, count = unlike_devices(context, question)
+    devices, count = _devices(context, question)
     if question.divided or (question.layout.pp > 1 and len(devices) > 1):  # who computes what must be found first
         return [device.need for device in context.step(question).memory]
     network, group = context.network(question), group_taking_part(context, question, count)
@@ -285,7 +285,7 @@ def need_on(
 
 def least_step_s(context: Context, question: StepQuestion) -> float:
     """Return a lower bound of *question*'s step time (0 for pipelines, unlike devices, shared ones), or InputError."""
-    devices, count = unlike_devices(context, question)
+    devices, count = _devices(context, question)
     shared = question.one_process or question.programs > 1 or question.divided
     if question.layout.pp > 1 or len(devices) > 1 or shared:
         return 0.0
@@ -299,12 +299,7 @@ def least_step_s(context: Context, question: StepQuestion) -> float:
     return question.micro_batches * max(host_s, pace * sum(issue.device_s for issue in once)) * _ROUNDED
 
 
-def unlike_devices(context: Context, question: StepQuestion) -> tuple[list[Device], int]:
-    """Return the devices of *question* that are unlike, each once, and the number of all."""
-    places = context.places(question.where, question.software)
-    place = context.single(question)
-    if place is not None:
+def _devices(context: Context, question: StepQuestion) -> tuple[list[Device], int]:
+    if (place := context.single(question)) is not None:
         return [place.device], 1
-    group = context.group(question.where, question.gpus)
-    unlike = group.machine.unlike(group.ranks)
-    return list(dict.fromkeys(places.place(node.index).device for node in unlike)), group.n_ranks
+    return list(dict.fromkeys(devices_of(context, question))), context.group(question.where, question.gpus).n_ranks

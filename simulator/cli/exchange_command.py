@@ -221,10 +221,9 @@ def _bus_words(result: Result) -> str:
     if (band := result.band) is None:
         return f"busbw {bus} ({algorithm})"
     low, high = rates = band.of_rate(result.sync_time_s, result.busbw_Bps)
-    most = ", perhaps far less" * (_UNEVEN * (high - result.busbw_Bps) < result.busbw_Bps - low)
-    if not low <= result.busbw_Bps <= high:
-        took = "longer than simulated" if high < result.busbw_Bps else "less time than simulated"
-        most = f", but measured exchanges of this kind took {took}"
+    took = "longer" if high < result.busbw_Bps else "less time" if result.busbw_Bps < low else ""
+    less = ", perhaps far less" * (_UNEVEN * (high - result.busbw_Bps) < result.busbw_Bps - low)
+    most = f", but measured exchanges of this kind took {took} than simulated" if took else less
     return f"{bus} busbw{most} ({BAND_HEAD} {' to '.join(bandwidth_column(rates))}; {algorithm})"
 
 

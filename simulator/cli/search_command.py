@@ -30,16 +30,7 @@ from simulator.results.rates import rates_of
 from simulator.results.step_confidence import UNSURE
 from simulator.results.step_view import MODE_WORDS, limit_words, precision_words, time_shares
 from simulator.results.training import TrainingResult
-from simulator.search.run import (
-    Curve,
-    RankedLayout,
-    Ranking,
-    best_document,
-    curve_document,
-    curve_of,
-    find_best,
-    loss_words,
-)
+from simulator.search.run import Curve, Ranking, best_document, curve_document, curve_of, find_best, loss_words
 from simulator.search.space import SEARCHED, Space, parse_fixed
 from simulator.spelling import mention
 from simulator.topology.load import load_topology
@@ -48,7 +39,6 @@ from simulator.workload.network import Network
 
 _COUNT = From(1, 10**7)
 _TOP = "10"
-_FULL = 0.98  # of a memory: a step may run out of it
 _SAFE = 1.05  # relative time that is worth a memory that is surely enough
 
 
@@ -98,8 +88,10 @@ def answer_best(written: CommandOptions, wanted: Mapping[str, Any]) -> Answers:
     node_size = max(map(len, session.group(question.where, question.gpus).by_host().values()))
     known = tuple(sorted(session.calibrations.items()))
     space = Space(question, global_batch, len(question.gpus), node_size, fixed, each, recomputed, known)
+    topology = load_topology(question.where.topology, n_nodes=question.where.nodes, fabric=question.where.fabric)
+    of = fingerprint("own errors", repr(space), repr(topology), repr(session.network(question)))
     with ExitStack() as stack:
-        kept = kept_in(wanted["resume"], _fingerprint(space, session.network(question)), "search", stack)
+        kept = kept_in(wanted["resume"], of, "search", stack)
         runner = runner_of(processes, wanted["dask"], stack)
         progress = stack.enter_context(Progress(0, "searching", quiet=written.quiet))
 
@@ -184,26 +176,15 @@ def _best_verdict(best: Ranking) -> list[str]:
     elif others:
         ratio = next(iter(ratios.values()))
         said += f", {times_words(ratio.value)} times as fast as the next{ratio.band}"
-    safe = [each for each in others if not _is_tight(each) and ratios[each.candidate.layout.words].value <= _SAFE]
-    if _is_tight(first) and safe:
-        needs = [format_size(each.memory_bytes, 3) for each in (first, safe[0])]
-        more = f"{100 * (safe[0].step_time_s / first.step_time_s - 1.0):.1f} % more time"
-        said += f"; it needs {needs[0]} of {format_size(first.available_bytes, 3)} and may run out of memory: "
-        said += f"{safe[0].candidate.layout.words} takes {more} and needs {needs[1]}"
+    safe = [each for each in others if not each.is_tight and each.step_time_s <= _SAFE * first.step_time_s]
+    for other in safe[: first.is_tight]:
+        needs, has, less = map(format_size, (first.memory_bytes, first.available_bytes, other.memory_bytes), (3, 3, 3))
+        more = f"{100 * (other.step_time_s / first.step_time_s - 1.0):.1f} % more time and needs {less}"
+        said += f"; it needs {needs} of {has} and may run out of memory: {other.candidate.layout.words} takes {more}"
     computing = first.shares_s.get("computing", 0.0) / (sum(first.shares_s.values()) or 1.0)
     lost = loss_words(first.shares_s)
     spent = f"{100 * computing:.0f} % of its step is compute"
     return [said, f"{spent}; the rest: {lost}" if lost != "-" else f"{spent}: bound by compute"]
-
-
-def _is_tight(layout: RankedLayout) -> bool:
-    return layout.fits_by_band is False or layout.memory_bytes > _FULL * layout.available_bytes
-
-
-def _fingerprint(space: Space, network: Network) -> str:
-    where = space.question.where
-    topology = load_topology(where.topology, n_nodes=where.nodes, fabric=where.fabric)
-    return fingerprint("widths", repr(space), repr(topology), repr(network))
 
 
 _MOST_POINTS = 1000

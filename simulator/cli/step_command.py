@@ -132,7 +132,7 @@ def _next(found: Sequence[TrainingResult], written: CommandOptions, style: Style
     if len(machines) > 1 and len(found) == len(machines) and first.tokens and not first.price_per_hour:
         trains_all = first.step.trained_count == first.step.parameter_count
         if first.step.options.mode == "train":
-            command = shell_command(alone, ["run"], tokens="1T" if trains_all else "100M", gpu_hour=_PRICE)
+            command = shell_command(alone, ["run"], tokens="1T" if trains_all else "100M", gpu_hour="2USD")
             return next_lines("what a run costs; ask for each machine, with its price in place of 2USD", style, command)
     if written.what_if:
         return []
@@ -156,9 +156,6 @@ def _captures(found: Sequence[TrainingResult]) -> bool:
             changed(result.question, options=replace(result.question.options, cuda_graph=True))
         return not any(result.step.options.cuda_graph for result in found)
     return False
-
-
-_PRICE = "2USD"
 
 
 def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], style: Style) -> list[str]:

@@ -210,11 +210,8 @@ def _row(point: CommandOptions, door: Door) -> Row:
         row |= taken(estimate, "ways_error=ways machines_error=machines own_error=own own_class")
     if isinstance(best, TrainingResult):
         need = best.tightest.need
-        row |= {
-            "samples_per_s": best.throughput,
-            **taken(need, "memory_bytes=total_bytes cached_bytes available_bytes"),
-        }
-        row |= {"fits": best.fits, "fits_by_band": fits_by_band(best, need)}
+        row |= taken(need, "memory_bytes=total_bytes cached_bytes available_bytes")
+        row |= {"samples_per_s": best.throughput, "fits": best.fits, "fits_by_band": fits_by_band(best, need)}
         rates, row["bound_by"] = rates_of(best), limiting_words(best)
         row |= {name: getattr(rates, name) for name in (*_OF_TOKENS, "mfu")}
         if (price := rates.price_per_million_tokens) is not None:

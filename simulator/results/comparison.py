@@ -69,9 +69,8 @@ class Ratio(NamedTuple):
 
     def equal_words(self) -> str:
         """Return that the two are equal, how far apart they are, and how far the model may err."""
-        apart = f"{100 * (self.value - 1.0):.1f} % apart"
-        within = f"equal within {self.unsure_words}"
-        return within if self.value <= 1.0 + TIE and self.unsure <= TIE else f"{within}: {apart}"
+        apart = f": {100 * (self.value - 1.0):.1f} % apart" * (max(self.value - 1.0, self.unsure) > TIE)
+        return f"equal within {self.unsure_words}{apart}"
 
 
 class ComparisonWidth(NamedTuple):

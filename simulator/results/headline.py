@@ -8,30 +8,17 @@ from typing import TYPE_CHECKING
 
 from simulator.results import WORDS
 from simulator.results.columns import percent, rate_words, three_digits
-from simulator.results.comparison import comparison_width, ratio_of, times_words
+from simulator.results.comparison import TIE, comparison_width, ratio_of, times_words
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.rates import rates_of, tflops_words
 from simulator.results.step_confidence import UNSURE, fits_by_band, memory_band, memory_band_words, step_confidence
-from simulator.results.step_view import (
-    INPUT_WORDS,
-    LOST,
-    MATTERS,
-    MODE_WORDS,
-    SHARE_WORDS,
-    TIGHT,
-    has_baseline,
-    limit_words,
-    link_kind,
-    time_shares,
-)
+from simulator.results.step_view import MATTERS, MODE_WORDS, TIGHT, has_baseline, limit_words, link_kind, waits_of
 from simulator.results.training_run import TrainingRun
 from simulator.step.memory import MemoryNeed
 from simulator.units import format_capacity, format_duration, format_size
 
 if TYPE_CHECKING:
     from simulator.results.input import InputRun
-
-_LEAST_LOSS = 0.01  # of a step: a smaller one has no cause worth naming
 
 
 def answer_lines(result: TrainingRun) -> list[str]:
@@ -146,7 +133,7 @@ def _communication_words(result: TrainingRun) -> str:
         one, lost_s = "an average one" if len(result.parts) > 1 else "one", whole_s - result.alone_s
         work = f"{several} do {times_words(ratio.value)} times the work of {one}{ratio.band}"
         most, most_s = _other_loss(result, lost_s)
-        if lost_s > _LEAST_LOSS * whole_s and exposed_s < most_s <= lost_s and most:
+        if lost_s > TIE * whole_s and exposed_s < most_s <= lost_s and most:
             return f"{work}; {100 * most_s / lost_s:.0f} % of the loss is {most}; {cost}"
         if 0 < exposed_s <= lost_s:
             lost = f"{100 * exposed_s / lost_s:.0f} % of the loss is"
@@ -156,17 +143,15 @@ def _communication_words(result: TrainingRun) -> str:
 
 
 def _other_loss(result: TrainingRun, lost_s: float) -> tuple[str, float]:
-    """Return what most of *lost_s* besides communication is, in words, and its seconds; empty where nobody knows.
-
-    Beside the waits that the device shows, that is what its kernels take longer than those of one alone.
-    """
-    shares, layout = time_shares(result), result.question.layout
-    waits_s = {SHARE_WORDS[x]: s for x, s in shares.items() if x in LOST and LOST[x] != "exposed" and x != "host"}
-    rest_s = lost_s - result.exposed_s - sum(waits_s.values())
+    """Return what most of *lost_s* besides communication is, and its seconds: a wait, or longer kernels, if known."""
+    waits_s = {name: share * result.step_time_s for name, share in waits_of(result).items()}
+    rest_s, host_s, layout = lost_s - sum(waits_s.values()), waits_s.pop("host", 0.0), result.question.layout
+    rest_s += host_s  # one alone waits for it, too
     words = f"waiting for {result.step.part}" if len(result.parts) > 1 else WORDS["knees"]["computing"]
-    if layout.divides_network or layout.process != "each" or result.offload or shares.get("host", 0.0) > rest_s:
-        words = ""  # smaller kernels, copies, or launches, which one alone may wait for, too
-    return max([*waits_s.items(), (words, rest_s)], key=lambda part: part[1])
+    if layout.divides_network or layout.process != "each" or result.offload or host_s > rest_s:
+        words = ""  # smaller kernels, copies or launches
+    waited = {f"waiting for {WORDS['waits'][name]}": s for name, s in waits_s.items() if name != "exposed"}
+    return max([*waited.items(), (words, rest_s)], key=lambda part: part[1])
 
 
 def links_of(result: TrainingRun) -> str:
@@ -185,10 +170,10 @@ def _input_words(result: TrainingRun, run: InputRun) -> str:
     """Return which stage of the input limits a step, whether more workers help, and what the others could do."""
     rates = {name: f"{rate_words(result.samples / s)} {result.step.sample}/s" for name, s in run.limits_s.items()}
     workers = "decoders" if "decoders" in rates else "loaders" if "loaders" in rates else ""
-    said = f"{INPUT_WORDS[run.bound]} limits training to {rates.pop(run.bound)}"
+    said = f"{WORDS['input'][run.bound]} limits training to {rates.pop(run.bound)}"
     if workers and workers in rates:
         said += f": more workers do not help, the current ones can decode {rates.pop(workers)}"
     elif run.bound in ("decoders", "loaders", "readers"):
         said += ": more workers help"
-    others = ", ".join(f"{INPUT_WORDS[name]} {rate}" for name, rate in [*rates.items()][:2])
+    others = ", ".join(f"{WORDS['input'][name]} {rate}" for name, rate in [*rates.items()][:2])
     return f"{said}; the other stages are faster: {others}" if others else said

@@ -42,7 +42,7 @@ def _compared(results: Sequence[Answer]) -> tuple[list[Answer], list[Answer], li
         return above or bounds, [], bounds if above else []
     found: tuple[list[Answer], list[Answer]] = ([], [])
     for result in above:
-        found[not (result.counts_software or _is_slower(first, result))].append(result)
+        found[not (result.counts_software or _ratio(first, result).is_clear)].append(result)
     return found[0], found[1], bounds
 
 
@@ -166,11 +166,7 @@ def _beside(best: Result, bounds: Sequence[Result], among: Sequence[Result]) -> 
 
 
 def _tied(results: Sequence[Answer]) -> list[Answer]:
-    return [result for result in results if not _is_slower(results[0], result)]
-
-
-def _is_slower(best: Answer, other: Answer) -> bool:
-    return _ratio(best, other).is_clear
+    return [result for result in results if not _ratio(results[0], result).is_clear]
 
 
 def _ratio(best: Answer, other: Answer) -> Ratio:

@@ -316,8 +316,6 @@ def precision_words(result: StepResult) -> str:
 def precisions_words(results: Sequence[TrainingRun]) -> str:
     """Return the precision of *results*; where they are unlike, also the machines of each."""
     on = lists_by_key((precision_words(result.step), result.machine) for result in results)
-    if all(result.step.options.precision == "torch" for result in results):
-        return max(on, key=len)  # TF32 where it is faster is nowhere on devices without it
     return " and ".join(f"{each}{f' on {few([*dict.fromkeys(of)])}' * (len(on) > 1)}" for each, of in on.items())
 
 

@@ -29,6 +29,7 @@ _AS_TOLD = ("step_time_s", "memory_bytes", "fits_by_band", "available_bytes")
 _LEAST_SIMULATED = 16
 _last: list[tuple[Space, Pricer]] = []
 _WORTH_SAYING = 0.01
+_FULL = 0.98  # of a memory: a step may run out of it
 _LEAST_DROP = 0.02  # of the doubling efficiency that counts as a knee
 
 
@@ -45,6 +46,11 @@ class RankedLayout(NamedTuple):
     rates: Rates
     width: ComparisonWidth | None  # in comparisons on the same machine
     available_bytes: float
+
+    @property
+    def is_tight(self) -> bool:
+        """Whether it may run out of memory: by the band of its need, or where that nearly fills the memory."""
+        return self.fits_by_band is False or self.memory_bytes > _FULL * self.available_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ def test_one_device_is_a_baseline_only_where_it_can_hold_the_step() -> None:
     work = 8 * replicas.scaling_efficiency
     assert re.match(
         rf"8 GPUs do {work:.3g} times the work of one \(80 % band .*\); "
-        r"\d+ % of the loss is waiting for the slowest rank; communication over NVLink costs ",
+        r"\d+ % of the loss is waiting for its slowest rank; communication over NVLink costs ",
         answer_lines(replicas)[0],
     )
 
