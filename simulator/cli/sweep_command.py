@@ -31,10 +31,11 @@ from simulator.spelling import Door, spelt, word_of
 MOST_POINTS = 100_000
 _TOGETHER = 8  # points of a job, which share a network
 _OF_TOKENS = ("tokens_per_s", "tokens_per_s_per_device", "energy_J_per_token")
+_LISTS = ("outside", "warnings")  # texts of an answer
 _FIGURES = (
     *("time_s", "low_s", "high_s", "samples_per_s", *_OF_TOKENS, "mfu", "price_per_million_tokens", "price_currency"),
     *("memory_bytes", "cached_bytes", "available_bytes", "fits", "fits_by_band", "busbw_Bps", "bound_by"),
-    *("counts_software", *ERRORS, *OWN, "outside", "warnings", "error"),
+    *("counts_software", *ERRORS, *OWN, *_LISTS, "error"),
 )
 _TIMES = ("step_time_s", "sync_time_s", "time_s", "done_s")  # as answers of each kind call theirs
 _LESS_IS_BETTER = ("time_s", "energy_J_per_token", "price_per_million_tokens", "memory_bytes")
@@ -70,10 +71,7 @@ def answer_sweep(written: CommandOptions, own: Mapping[str, Any]) -> Answers:
             text = io.StringIO()
             writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
             writer.writeheader()
-            writer.writerows(
-                {name: " / ".join(value) if isinstance(value, list) else value for name, value in row.items()}
-                for row in rows
-            )
+            writer.writerows({**row, **{name: " / ".join(row[name]) for name in _LISTS}} for row in rows)
             file.write(text.getvalue().encode("utf-8"))
     faults = [row["error"] for row in rows if row["error"]]
     if len(faults) == len(rows):
@@ -191,7 +189,7 @@ def answered_rows(asked: Sequence[CommandOptions], door: Door) -> list[Row]:
 
 
 def _row(point: CommandOptions, door: Door) -> Row:
-    row: Row = {**dict.fromkeys(_FIGURES), "outside": [], "warnings": []}
+    row: Row = {**dict.fromkeys(_FIGURES), **{name: [] for name in _LISTS}}
     try:
         check_read(point)
         if point.strategy is None and point.kind == "exchange":

@@ -23,14 +23,12 @@ Row = dict[str, Any]
 ERRORS = ("ways_error", "machines_error")  # half-widths, as logarithms, of what does not cancel in a comparison
 OWN = ("own_error", "own_class")  # as :class:`ComparisonWidth` has them
 _OTHER_ERRORS = {"topology", "nodes", "gpus", "device", "fabric", "workload", "precision"}  # with these, less cancels
-_WORK, _TRAINING = "do not do the same work", "do not compute alike"
 _NO_CHOICE: Mapping[str, str] = {  # why the fastest value of an option is not the one to use
-    **dict.fromkeys(("workload", "mode", "optimizer", "sizes", "seq_len", "image"), _WORK),
-    **dict.fromkeys(("precision", "staleness"), _TRAINING),
+    **dict.fromkeys(("workload", "mode", "optimizer", "sizes", "seq_len", "image"), "do not do the same work"),
+    **dict.fromkeys(("precision", "staleness"), "do not compute alike"),
     **dict.fromkeys(("slow_link", "neighbour", "straggler", "lose", "contention"), "say what happens to a machine"),
 }
 _SAME_RESULT = ("attention=", "gelu=", "cross_entropy=", "norms=", "expert_kernels=")  # sizes: ways to compute the same
-_WITHOUT_MASTER = ("fp16", "bf16")
 _COST = {"nodes", "gpus", "fabric"}  # options of which more costs more
 
 
@@ -71,8 +69,7 @@ class Contest(NamedTuple):
             base = next(row for row in self.rows if row in self.ranked)
             same = [row for row in self.ranked if all(row[name] == base[name] for name in unlike)]
             first, _ = self._replace(ranked=same)._chosen()
-            named = listed([word_of(name)[2:] for name in unlike])
-            return first, f"choose {named} by what you need; which options would make {self.place(first)} faster"
+            return first, f"which options would make {self.place(first)} faster"
         first, why = self._chosen()
         return first, f"use {self.place(first)}{why}; which options would make it faster still"
 
@@ -97,7 +94,7 @@ class Contest(NamedTuple):
         for why, names in lists_by_key((_NO_CHOICE[name], word_of(name)[2:]) for name in self.unlike).items():
             told.append(f"values of {listed(names)} {why}, so none is recommended")
         trains = not re.search("--mode (?!train)", self.rows[0]["question"])
-        if trains and any(row.get("precision") in _WITHOUT_MASTER for row in self.ranked):
+        if trains and any(row.get("precision") in ("fp16", "bf16") for row in self.ranked):
             told.append("plain fp16 and bf16 keep no master weights in fp32, and the loss may diverge")
         return "; ".join(told)
 
@@ -109,7 +106,9 @@ class Contest(NamedTuple):
             fewer = f"{100 * (1 - 1 / ratio.value):.1f} % fewer {self.unit}s/s"
             said = f"{ratio.more_words(f'time per {self.unit}')}, {fewer}"
         saved = first["memory_bytes"] - then["memory_bytes"]
-        memory = f"{format_size(abs(saved), 3)} {'less' if saved > 0 else 'more'} memory"
+        memory = (
+            f"{format_size(abs(saved), 3)} {'less' if saved > 0 else 'more'} memory" if saved else "the same memory"
+        )
         if (gaps := (then.get("cached_bytes") or 0.0) - (first.get("cached_bytes") or 0.0)) > -saved / 2 > 0.0:
             memory += f" (fragmentation grows by {format_size(gaps, 3)})"
         return f"{self.place(then)} against {self.place(first)}: {said}, {memory}; both fit"
@@ -120,17 +119,18 @@ class Contest(NamedTuple):
         ratios = {self.place(row): self.ratio(row, most) for row in others}
         alike = [place for place, ratio in ratios.items() if not ratio.is_clear]
         left = [row for row in self.rows if row not in self.ranked]
-        fits = all(row["fits"] is False for row in left)
+        fits = all(row["fits"] is False for row in left)  # else some are refused, or bounds
+        one, some = ("fits", "fit") if fits else ("can be compared", "can be compared")
         if not others:
-            return f"only {name} {'fits' if fits else 'can be compared'}"
+            return f"only {name} {one}"
         if len(alike) == len(others):
             least = ratios[alike[-1]]
             gain = f"{100 * (least.value - 1):.1f} %"
             return f"no clear difference: {name} does {gain} more {per}, within {least.unsure_words}"
         clear = [f"{times_words(r.value)} times those of {at}{r.band}" for at, r in ratios.items() if r.is_clear]
-        best = f"{name} is {'fastest' if self.unlike else 'best'}"
-        if left:
-            best += f" of the {len(self.ranked)} that {'fit' if fits else 'can be compared'}"
+        best = f"{name} is {'fastest' if self.unlike else 'best'}" + f" of the {len(self.ranked)} that {some}" * bool(
+            left
+        )
         alike_words = f"; equal to {listed(alike)} within {ratios[alike[-1]].unsure_words}" if alike else ""
         return f"{best}: its {per} are {listed([*clear[:1], *clear[1:][-1:]])}{alike_words}"
 
@@ -185,10 +185,7 @@ def sweep_lines(over: Sequence[str], rows: Sequence[Row], style: Style) -> list[
         lines += style.wrap(f"not validated{which}: {text}", "red", hang=2)
     lines += ["", *table_lines(columns, style), *mark_lines(fits, style)]
     if len(bounds) == 1:
-        places = [ranking.place(row) for row, words in zip(rows, bound, strict=True) if words]
-        which = {1: f"{places[0]} is", 2: "both are"}.get(len(places), "all are")
-        if 1 < len(places) < len(rows):
-            which = f"{few(places)} are"
+        which = {1: "the one answered is", 2: "both are"}.get(sum(map(bool, bound)), "all are")
         peaks = "; MFU is of the peak of each precision" * ("precision" in over)
         lines += style.wrap(f"{which} bound by {next(iter(bounds))}{peaks}")
     if (least := least_unfit(rows)) is not None:

@@ -57,7 +57,7 @@ def test_values_that_do_other_work_are_not_recommended(over: str, why: str, caps
     text = said(capsys, *GPT2, "--over", over)
     option, _, values = over.partition("=")
     assert f"{why}, so none is recommended" in text
-    assert f"next: choose {option} by what you need; which options would make {option}={values.split(',')[0]} " in text
+    assert f"next: which options would make {option}={values.split(',')[0]} faster: " in text
     assert "next: use" not in text
     assert ("fp16 and bf16 keep no master weights" in text) == (option == "precision")
 
@@ -111,7 +111,7 @@ def test_without_a_band_there_are_no_brackets_and_what_is_not_validated_is_said(
 def test_what_is_refused_is_not_said_not_to_fit(capsys) -> None:
     text = said(capsys, "--topology", "4x-rtx4090", "--workload", "gpt2", "--batch", "1", "--over", "parallel=dp;tp=5")
     assert "only parallel=dp can be compared" in text
-    assert "parallel=dp is bound by" in text
+    assert "the one answered is bound by" in text
     assert "both are" not in text
 
 
