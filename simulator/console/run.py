@@ -164,11 +164,8 @@ def read_app(app: click.Command, program: str, given: list[str], modules: Mappin
     import click
 
     asked: Any = app
-    for word in given:
-        if not word.startswith("-"):
-            if word not in getattr(asked, "commands", {}):
-                break
-            asked = asked.commands[word]
+    for word in (word for word in given if not word.startswith("-")):
+        asked = getattr(asked, "commands", {}).get(word, asked)
     _refuse_misused(asked, given)
     try:
         with app.make_context(program, list(given)) as context:

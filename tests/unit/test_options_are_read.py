@@ -266,6 +266,7 @@ ELSEWHERE: dict[str, str] = {
     "sweep": "asks as simulate does, of which each option is tried; tests of its own",
     **dict.fromkeys(("calibrate", "certify"), "fits, which takes its time; tests of it change each option"),
     **dict.fromkeys(("check --report", "compare --report"), "writes a page; tests of pages read it"),
+    "describe --force": "overwrites what was edited; a test of its own",
     "design --trust": "needs more rows than are here; a test of its own",
     **dict.fromkeys(("fit", "run", "cluster", "import"), "measures, or fits, for minutes; tests of their own"),
 }
