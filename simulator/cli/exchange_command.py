@@ -21,7 +21,7 @@ from simulator.questions.where import Software
 from simulator.records import replace
 from simulator.results.bottleneck import LinkUse
 from simulator.results.columns import bandwidth_column, duration_column, percent, shortened_ring, size_column
-from simulator.results.confidence import BAND_HEAD
+from simulator.results.confidence import BAND_HEAD, missed_words
 from simulator.results.result import BOUNDS, Result, bare_words, best_of, by_time, grouped, name_among, results_document
 from simulator.spelling import mention, spelt
 from simulator.sums import lists_by_key
@@ -221,9 +221,8 @@ def _bus_words(result: Result) -> str:
     if (band := result.band) is None:
         return f"busbw {bus} ({algorithm})"
     low, high = rates = band.of_rate(result.sync_time_s, result.busbw_Bps)
-    took = "longer" if high < result.busbw_Bps else "less time" if result.busbw_Bps < low else ""
     less = ", perhaps far less" * (_UNEVEN * (high - result.busbw_Bps) < result.busbw_Bps - low)
-    most = f", but measured exchanges of this kind took {took} than simulated" if took else less
+    most = missed_words("exchanges", result.sync_time_s, band) or less
     return f"{bus} busbw{most} ({BAND_HEAD} {' to '.join(bandwidth_column(rates))}; {algorithm})"
 
 

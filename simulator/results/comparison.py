@@ -67,11 +67,6 @@ class Ratio(NamedTuple):
         """Within what the two are equal: the model's error, or what no model resolves."""
         return f"the model's error of {100 * self.unsure:.0f} %" if self.unsure > TIE else "1 %"
 
-    def equal_words(self) -> str:
-        """Return that the two are equal, how far apart they are, and how far the model may err."""
-        apart = f": {100 * (self.value - 1.0):.1f} % apart" * (max(self.value - 1.0, self.unsure) > TIE)
-        return f"equal within {self.unsure_words}{apart}"
-
 
 class ComparisonWidth(NamedTuple):
     """An answer's part of a :class:`Ratio`'s ``half_width``: logarithms, as in :class:`Estimate`.

@@ -130,6 +130,12 @@ def band_words(band: Band | None) -> str:
     return "not measured" if band is None else ends_words(band.low_s, band.high_s)
 
 
+def missed_words(what: str, time_s: float, band: Band) -> str:
+    """Return that measured *what* took longer, or less time, than *time_s*, if that is outside its *band*."""
+    took = "longer" if time_s < band.low_s else "less time" if time_s > band.high_s else ""
+    return f", but measured {what} of this kind took {took} than simulated" if took else ""
+
+
 def ends_words(low_s: float, high_s: float) -> str:
     """Return the ends of a band, with one unit where both have the same."""
     low, high = format_duration(low_s, 3), format_duration(high_s, 3)

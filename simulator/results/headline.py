@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from simulator.results import WORDS
 from simulator.results.columns import percent, rate_words, three_digits
 from simulator.results.comparison import TIE, comparison_width, ratio_of, times_words
-from simulator.results.confidence import BAND_HEAD
+from simulator.results.confidence import BAND_HEAD, missed_words
 from simulator.results.rates import rates_of, tflops_words
 from simulator.results.step_confidence import UNSURE, fits_by_band, memory_band, memory_band_words, step_confidence
 from simulator.results.step_view import MATTERS, MODE_WORDS, TIGHT, has_baseline, limit_words, link_kind, waits_of
@@ -112,6 +112,7 @@ def _achieved_words(result: TrainingRun) -> str:
     if confidence.band is not None:
         low, high = confidence.band.of_rate(result.step_time_s, rate)
         words += f" ({BAND_HEAD} {shown(low)} to {shown(high)})"
+        words += missed_words("steps", result.step_time_s, confidence.band)
     elif not confidence.is_exact:
         words += f" ({BAND_HEAD} not measured)"
     return f"expect {words}" if result.device_count > 1 else f"{words}, bound by {limit_words(result)}"
@@ -119,7 +120,7 @@ def _achieved_words(result: TrainingRun) -> str:
 
 def _communication_words(result: TrainingRun) -> str:
     """Return what communication costs, over which links, and how much more work all devices do than one."""
-    whole_s, exposed_s, links = result.step_time_s, result.exposed_s, links_of(result)
+    whole_s, exposed_s, links = result.step_time_s, result.exposed_s, over_words(result).removeprefix(" over ")
     share, exposed = percent(exposed_s / whole_s), f"({format_duration(exposed_s, 3)}; band not measured)"
     cost = f"communication{over_words(result)} costs {share} of the step {exposed}"
     if result.question.where.fabric is not None and links:
@@ -154,16 +155,10 @@ def _other_loss(result: TrainingRun, lost_s: float) -> tuple[str, float]:
     return max([*waited.items(), (words, rest_s)], key=lambda part: part[1])
 
 
-def links_of(result: TrainingRun) -> str:
-    """Return the kind of the links over which the devices of *result* communicate; empty where none limits that."""
-    use = result.bottleneck
-    return "" if use is None else link_kind(result.timeline.machine, use)
-
-
 def over_words(result: TrainingRun) -> str:
-    """Return " over" and those links, or nothing."""
-    links = links_of(result)
-    return f" over {links}" if links else ""
+    """Return " over" and the kind of the links over which devices communicate; empty where none limits that."""
+    use = result.bottleneck
+    return f" over {link_kind(result.timeline.machine, use)}" if use is not None else ""
 
 
 def _input_words(result: TrainingRun, run: InputRun) -> str:

@@ -64,7 +64,8 @@ def _ranked(ranked: Sequence[Answer], among: Sequence[Answer], noun: str) -> str
     if len(ranked) == 1:
         seconds = best.sync_time_s if isinstance(best, Result) else best.step_time_s
         return f"{first} {'takes' if best.counts_software else 'needs at least'} {format_duration(seconds)}"
-    close = last.equal_words() if last.value > 1 + _EQUAL else ""
+    apart = f": {100 * (last.value - 1.0):.1f} % apart" * (max(last.value - 1.0, last.unsure) > TIE)
+    close = f"equal within {last.unsure_words}{apart}" * (last.value > 1 + _EQUAL)
     within = f" ({close})" * bool(close)
     if len(tied) == len(ranked):
         return f"{first} have the same {noun}{within}" if noun else f"{first} are {close or 'equally fast'}"
@@ -91,14 +92,11 @@ def _than(best: Answer, other: Answer, among: Sequence[Answer]) -> str:
     whose = "s" * (len(unsure) == 2) if len(unsure) != 1 or unsure == [called] else f" of {unsure[0]}"
     notes = [f"band{whose} not measured"] if unsure else [ratio.band[2:-1]] * bool(ratio.band)
     if not isinstance(best, Result) and not isinstance(other, Result) and best.step.part != other.step.part:
-        paper = _peak(best) / (_peak(other) or 1.0)
+        peaks = [sum(each.count * each.peak_flops_per_s for each in step.memory) for step in (best, other)]
+        paper = peaks[0] / (peaks[1] or 1.0)
         notes.append(f"{paper:.3g} times by peak FLOP/s" if abs(paper - 1.0) > TIE else "same peak FLOP/s")
     more = f" ({'; '.join(notes)})" if notes else ""
     return f"{times_words(ratio.value)} times as fast as {called}{more}"
-
-
-def _peak(result: TrainingResult) -> float:
-    return sum(device.count * device.peak_flops_per_s for device in result.memory)
 
 
 def _lost_by(best: TrainingResult, other: TrainingResult) -> str:
