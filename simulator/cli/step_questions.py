@@ -133,7 +133,7 @@ def check_value(name: str, value: object) -> None:
 
 def check_network(written: CommandOptions) -> None:
     """Raise InputError if the network of *written* is not known, or cannot have such sizes; runs no code of users."""
-    if written.kind == "exchange":
+    if written.kind == "exchange" and not written.what.startswith("torch:"):
         parse_workload(written.what)
     elif written.kind == "step" and ":" not in written.what:
         find_network(written.what, settings=_sizes(written)).build(1)

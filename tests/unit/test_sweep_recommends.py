@@ -11,7 +11,9 @@ import pytest
 import simulator
 from simulator import InputError
 from simulator.cli import run
+from simulator.cli.step_questions import check_network
 from simulator.cli.sweep_text import Contest, ranking_of, sweep_lines
+from simulator.cli.written import CommandOptions
 from simulator.console import Style
 
 GPT2 = ["--topology", "1x-rtx-3090", "--workload", "gpt2", "--batch", "2"]
@@ -113,6 +115,13 @@ def test_what_is_refused_is_not_said_not_to_fit(capsys) -> None:
     assert "only parallel=dp can be compared" in text
     assert "the one answered is bound by" in text
     assert "both are" not in text
+
+
+@pytest.mark.parametrize("batch", [None, "4"])
+def test_no_code_of_users_runs_to_check_a_value(batch: str | None) -> None:
+    check_network(CommandOptions(workload="torch:no.such.module:network", batch=batch))
+    with pytest.raises(InputError, match="gpt9"):
+        check_network(CommandOptions(workload="gpt9", batch=batch))
 
 
 def test_python_refuses_what_cannot_be_read_before_it_runs() -> None:
