@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.cli import COMMANDS, LISTS, _app
-from simulator.cli.written import GROUPS
+from simulator.cli.written import GROUPS, Argument
 from validate.cli import app as validate_app
 
 PAGE = Path(__file__).resolve().parent / "options.md"
@@ -59,7 +59,8 @@ def _table(params: Iterable[Any]) -> str:
     for param in params:
         spelt = param.opts + param.secondary_opts if param.param_type_name == "option" else [param.metavar]
         value = f" {param.metavar}" if param.metavar and param.param_type_name == "option" else ""
-        text = " ".join((getattr(param, "help", "") or "").split()).replace("|", "\\\\|")
+        said = param.record[1] if isinstance(param, Argument) else param.help
+        text = " ".join((said or "").split()).replace("|", "\\\\|")
         default = param.default
         if isinstance(default, str | int | float) and not isinstance(default, bool) and "Default" not in text:
             text += f" Default: {default}."

@@ -200,7 +200,8 @@ def test_what_is_not_said_well_is_refused(
 ) -> None:
     (tmp_path / "table.csv").write_text(TABLE, encoding="utf-8")
     said = ["--name", "mine", "--source", "a lab", *GIVEN, "--out", str(tmp_path), "--record", str(tmp_path)]
-    assert validate("blind", "add", str(tmp_path / "table.csv"), *said, *words) == 2
+    said[said.index(words[0]) + 1] = words[1]
+    assert validate("blind", "add", str(tmp_path / "table.csv"), *said) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / RECORD).exists()
 
