@@ -1,5 +1,6 @@
 """The console script ``simulate``, and ``python -m simulator``."""
 
+import os
 import sys
 
 
@@ -11,7 +12,7 @@ def main() -> None:
         run()
     except KeyboardInterrupt:
         sys.stderr.write("simulate: interrupted\n")
-        sys.exit(130)
+        os._exit(130)  # after sys.exit, Python may still end by the signal
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The console script ``validate``, and ``python -m validate``."""
 
+import os
 import sys
 
 
@@ -19,7 +20,7 @@ def main() -> None:
         sys.exit(4)
     except KeyboardInterrupt:
         sys.stderr.write("validate: interrupted\n")
-        sys.exit(130)
+        os._exit(130)  # after sys.exit, Python may still end by the signal
 
 
 if __name__ == "__main__":
