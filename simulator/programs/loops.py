@@ -10,7 +10,7 @@ from simulator.programs.costs import Bound, ProgramLabel, Repetitions, SkippedRe
 from simulator.programs.statements import PlainStatement
 from simulator.programs.writer import Writer
 from simulator.records import dataclass, replace
-from simulator.sums import sums_by_key
+from simulator.sums import lists_by_key, sums_by_key
 
 _WRITTEN = 12  # loops with up to this many repetitions are written out in full
 _EVEN = 3  # consecutive repetitions that must be alike
@@ -68,11 +68,8 @@ class _Passing:
         bounds = [(a.last, b.last) for a, b in itertools.pairwise(written)][-_EVEN:]
         self.groups: list[dict[str, list[int]]] = []  # the activities of the last repetitions, by stream
         for first, last in bounds:
-            group: dict[str, list[int]] = {}
-            for task in self.tasks[first:last]:
-                if not task.stream.startswith(_LATER):
-                    group.setdefault(task.stream, []).append(task.id)
-            self.groups.append(group)
+            own = (task for task in self.tasks[first:last] if not task.stream.startswith(_LATER))
+            self.groups.append(lists_by_key((task.stream, task.id) for task in own))
         self.spans: Sequence[Span] = ()
         self.period_s: dict[str, float] = {}  # of each stream, in seconds per repetition
 

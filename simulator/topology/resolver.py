@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 from typing import Any, TypeVar, cast
 
 from simulator import topology as t
@@ -35,6 +36,7 @@ _NAMED = 4  # the most names of a range to report
 _MAX_WIRES = 262_144
 MOST_NVLINKS = 72  # for a GPU without a part: twice the 36 of the newest announced one (Rubin)
 _NUMBERED = re.compile(r"gpu\d+", re.ASCII)
+_AS_WRITTEN = ("name", "description", "aliases", "transport", "price_per_hour", "trays")
 _OVERRIDES = ("memory_size", "memory_bandwidth", "core_count", "thread_count", "latency", "bandwidth", "gpudirect")
 
 
@@ -89,11 +91,9 @@ class Resolver:
         """Return the machine described by the file.  Raises InputError with every fault."""
         for key, device in self.spec.devices.items():
             self._device(key, device)
-        wires: list[t.Wire] = []
-        for i, link in zip(self._positions("links"), self.spec.links, strict=True):
-            wires.extend(self._link(i, link))
-        for i, mesh in zip(self._positions("meshes"), self.spec.meshes, strict=True):
-            wires.extend(self._mesh(i, mesh))
+        links = zip(self._positions("links"), self.spec.links, strict=True)
+        meshes = zip(self._positions("meshes"), self.spec.meshes, strict=True)
+        wires = [*chain(*(self._link(i, link) for i, link in links), *(self._mesh(i, mesh) for i, mesh in meshes))]
         computing = any(d.kind == "gpu" or (d.kind == "cpu" and d.part_name) for d in self.devices.values())
         if not computing and not self.faults:
             place = ("devices",) if self.spec.devices else ()
@@ -109,16 +109,11 @@ class Resolver:
         devices, n_nodes = t.on_hosts(list(self.devices.values()), wires)
         told = self.source, self.devices, self.keys, wires
         return t.Topology(
-            name=self.spec.name,
-            description=self.spec.description,
-            aliases=self.spec.aliases,
+            **{name: getattr(self.spec, name) for name in _AS_WRITTEN},
             devices=devices,
             wires=tuple(wires),
-            transport=self.spec.transport,
             n_nodes=n_nodes,
-            price_per_hour=self.spec.price_per_hour,
             file=self.source.file,
-            trays=self.spec.trays,
             notes=(*t.lane_notes(*told), *t.cable_notes(*told)),
         )
 

@@ -6,7 +6,7 @@ import gc
 import json
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -150,14 +150,6 @@ def _parsed(text: str, name: str, instead: str) -> YamlSource:
     return YamlSource(name, data, root)
 
 
-def node_tree(text: str) -> yaml.Node | None:
-    """Return the nodes of *text*, valid JSON, with their positions; None if it is not valid YAML too."""
-    try:
-        return yaml.compose(text.replace("\t", " "), Loader=_Loader)
-    except (yaml.YAMLError, ValueError, RecursionError):
-        return None
-
-
 def _refuse_size(text: str, name: str) -> None:
     depth = 0
     for number, event in enumerate(yaml.parse(text, Loader=_Loader)):
@@ -269,7 +261,10 @@ def parse_json(raw: bytes, name: str, kind: str) -> YamlSource:
     except (RecursionError, ValueError) as error:  # or a number with more digits than Python converts
         problem = "nested too deep" if isinstance(error, RecursionError) else one_line(error, 60)
         raise InputError(Fault(f"is not valid JSON: {problem}", name, 1, 1)) from None
-    source = YamlSource(name, data, node_tree(text))
+    root = None
+    with suppress(yaml.YAMLError, ValueError, RecursionError):  # valid JSON that is not valid YAML has no positions
+        root = yaml.compose(text.replace("\t", " "), Loader=_Loader)
+    source = YamlSource(name, data, root)
     if not isinstance(data, dict):
         raise InputError(source.fault((), f"a {kind} is a mapping: {{...}}"))
     if twice:

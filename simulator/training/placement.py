@@ -6,6 +6,7 @@ from itertools import product
 
 from simulator.collectives.communicator import Communicator, ConcurrentGroups
 from simulator.questions.layout import Axis, Layout
+from simulator.sums import lists_by_key
 from simulator.training.schedules import schedule_of
 
 Coordinates = dict[Axis, int]
@@ -134,9 +135,7 @@ class Placement:
             leading = root(first)
             for host in others:
                 leader[root(host)] = leading
-        together: dict[int, list[Sequence[int]]] = {}
-        for ranks, of_group in zip(groups, hosts, strict=True):
-            together.setdefault(root(next(iter(of_group))), []).append(ranks)
+        together = lists_by_key((root(next(iter(own))), ranks) for ranks, own in zip(groups, hosts, strict=True))
         alike: dict[Hashable, list[list[Sequence[int]]]] = {}
         for parts in together.values():  # by their placement, in which equal machines are interchangeable
             order: dict[int, int] = {}

@@ -1,12 +1,10 @@
 """The plan of a step over one or several devices: ``plan_step``."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from simulator.collectives.communicator import Communicator, ConcurrentGroups, Strategy, Unsuitable
-from simulator.devices.predict import Device
 from simulator.kept import Kept
 from simulator.network.machine import Machine
 from simulator.network.routing import Router
@@ -16,6 +14,7 @@ from simulator.questions.layout import REPLICAS, Layout
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, fields
 from simulator.spelling import mention
+from simulator.sums import sums_by_key
 from simulator.training import divided
 from simulator.training.data_parallel import StepOutline, Sums, write_data_parallel
 from simulator.training.micro_batches import Batches
@@ -192,9 +191,8 @@ def crew_of(
 
     Also one process for all GPUs waits for the slowest; its kernels share nothing with exchanges (*contends*).
     """
-    waits, alike = contends or question.one_process, Counter[Device]()  # ranks by model
-    for role in roles:
-        alike[role.place.device] += role.count
+    waits = contends or question.one_process
+    alike = sums_by_key((role.place.device, role.count) for role in roles)  # ranks by model
     workers = []
     for role in roles:
         place, device = role.place, role.place.device

@@ -1,8 +1,7 @@
 """Roles: ranks that do the same, one of which stands for all; and what their devices achieve alone."""
 
 import re
-from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from statistics import NormalDist
@@ -22,6 +21,7 @@ from simulator.records import dataclass, replace
 from simulator.spelling import mention
 from simulator.step.issue import launches_of
 from simulator.step.launch import Launch
+from simulator.sums import lists_by_key, sums_by_key
 from simulator.workload.network import Network, once
 
 _NUMBERED = re.compile(r"gpu(?:\d{1,6}|\[[^\]]*\])", re.ASCII)
@@ -147,9 +147,7 @@ def alike_roles(places: Places, roles: Sequence[Role], plan: Plan) -> list[Role]
     kinds = list({each.kind: each for each in loads}.values())
     found = []
     for role in roles:
-        alike: dict[Hashable, list[int]] = {}
-        for node in role.nodes:
-            alike.setdefault(tuple([each.place(node) for each in kinds]), []).append(node)
+        alike = lists_by_key((tuple([each.place(node) for each in kinds]), node) for node in role.nodes)
         equal: dict[tuple[float, ...], list[int]] = {}
         for same in alike.values():  # by loads, without the differences that rounding makes
             loads_on = tuple([float(f"{share:.11e}") for each in loads for share in each.on(same[0])])
@@ -182,12 +180,10 @@ _SAME = 1e-9  # relative: two micro-batches whose times differ only by rounding
 
 def alone_rate(roles: Iterable[Role], network: Network, question: StepQuestion) -> float:
     """Return the samples per second of *roles*' devices if all step alone on *network*; raises InputError."""
-    counts = Counter[Device]()
-    for role in roles:
-        counts[role.place.device] += role.count
+    counts = sums_by_key((role.place.device, role.count) for role in roles)
     samples = network.samples * question.micro_batches
     times = [(alone_s_of(device, network, question), count) for device, count in counts.items()]
-    return sum(count * samples / alone_s for alone_s, count in times if alone_s > 0)
+    return float(sum(count * samples / alone_s for alone_s, count in times if alone_s > 0))
 
 
 def alone_s_of(device: Device, network: Network, question: StepQuestion, pace: float = 1.0) -> float:

@@ -11,7 +11,7 @@ from simulator.network.route import Route
 from simulator.records import dataclass, replace
 from simulator.step.launch import Launch
 from simulator.step.precision import gradient_bytes
-from simulator.sums import sums_by_key
+from simulator.sums import lists_by_key, sums_by_key
 from simulator.training.data_parallel import ready_after
 from simulator.training.plan import SharedStep
 from simulator.training.roles import Role, check_stragglers, roles_of
@@ -41,10 +41,8 @@ def keys_of(
 ) -> list[Key]:
     """Return *network*'s keys, last layer first; small ones to the emptiest server, *spread* ones to all."""
     number_of = {layer.name: number for number, layer in enumerate(network.layers)}
-    first_use: dict[str, int] = {}
-    for number, layer in enumerate(network.layers):
-        for parameter in layer.parameters:
-            first_use.setdefault(parameter.name, number)
+    backwards = reversed([*enumerate(network.layers)])
+    first_use = {parameter.name: number for number, layer in backwards for parameter in layer.parameters}
     forward = [(number_of[issue.layer], i) for i, issue in enumerate(passes) if issue.part == "forward"]
     held_bytes = [0.0] * n_servers
     keys = []
@@ -197,9 +195,6 @@ def bundled(
 
 def _uses(group: Communicator, cpu: int, servers: Sequence[int]) -> dict[int, list[tuple[int, float]]]:
     """Return by resource the routes between *cpu* and each of *servers* that load it, with their shares."""
-    found: dict[int, list[tuple[int, float]]] = {}
-    for number, server in enumerate(servers):
-        for way, ends in ((2 * number, (cpu, server)), (2 * number + 1, (server, cpu))):
-            for resource, share in group.router.route(*ends).loads if server != cpu else ():
-                found.setdefault(resource, []).append((way, share))
-    return found
+    ends = enumerate(pair for server in servers for pair in ((cpu, server), (server, cpu)))
+    routes = ((way, group.router.route(a, b)) for way, (a, b) in ends if a != b)
+    return lists_by_key((resource, (way, share)) for way, route in routes for resource, share in route.loads)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -312,7 +313,9 @@ def every_row(table: Table, kind: Kind, names: RowNames) -> Iterator[MeasuredRow
         asked: RowQuestion | str = f"{len(record.fields)} fields where the header has {len(table.header)}"
         if len(record.fields) == len(table.header):
             asked = question(tuple(map(cell, kind.asked)))
-        own = kind.labelled(cell, names)
+        own: Mapping[str, str] = {}
+        with suppress(NotScored):
+            own = kind.labelled(cell, names)
         written = {name: text for name in table.position if (text := table.written(record, name))}
         found = MeasuredRow(None, math.nan, {**own, **cells}, kind.name, table.file, record, place=cell(kind.place))
         found.digest = digest({column: cell(column) for column in kind.asked})

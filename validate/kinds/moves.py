@@ -257,13 +257,12 @@ def _ends(cell: Cell, kind: single.CopyKind, kind_text: str, note: str) -> tuple
     return found[0], found[-1]
 
 
-def _labels(cell: Cell, _names: RowNames) -> Mapping[str, str]:
-    with suppress(NotScored):
-        return {"decade": cells.decade_of(number("bytes", cell("bytes")))}
-    return {}
-
-
-COPIES = kind_of("copies", read=_read, measured_s=_measured_s, labelled=_labels)
+COPIES = kind_of(
+    "copies",
+    read=_read,
+    measured_s=_measured_s,
+    labelled=lambda cell, _names: {"decade": cells.decade_of(number("bytes", cell("bytes")))},
+)
 
 _CACHES = ("direct", "dropped", "page cache")
 
@@ -369,11 +368,9 @@ def _access_s(cell: Cell, names: RowNames) -> float:
 
 
 def _access_labels(cell: Cell, names: RowNames) -> Mapping[str, str]:
-    with suppress(NotScored):
-        question = _access(cell, names)
-        held = question.size_bytes <= names.session.account(question).cache_bytes
-        return {"work": question.kind, "level": "cache" if held else "memory"}
-    return {}
+    question = _access(cell, names)
+    held = question.size_bytes <= names.session.account(question).cache_bytes
+    return {"work": question.kind, "level": "cache" if held else "memory"}
 
 
 MEMORY = kind_of("memory", read=_read_access, measured_s=_access_s, labelled=_access_labels)

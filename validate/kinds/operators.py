@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, cast, get_args
 
 from simulator.api.calibrations import StepPass, update_pass
@@ -238,13 +237,11 @@ _READERS: dict[str, Callable[[Size, Cell], ops.Operator]] = {
 OPERATORS = kind_of("operators", read=read_operator, measured_s=lambda cell, _names: number("time_s", cell("time_s")))
 
 
-def _operators(which: str) -> dict[str, ops.Operator]:
-    every = WORDS[which].items()
-    return {name: getattr(ops, said[0])(*said[1:]) for name, said in every}
-
-
 _CALLS: Mapping[str, tuple[Call, Launched]] = WORDS["calls"]
-_SMALL, _ALONE, _LAYERS = map(_operators, ("small", "alone", "layers"))
+_SMALL, _ALONE, _LAYERS = (
+    {name: getattr(ops, said[0])(*said[1:]) for name, said in WORDS[which].items()}
+    for which in ("small", "alone", "layers")
+)
 _PARAMETERS: Mapping[str, int] = WORDS["parameters of layers"]
 _OPTIMISED = 64  # parameters of the measured optimisers
 _FLOOR = ops.Elementwise("mul_scalar", (64 << 10) // 16)  # fp64, 64 KiB read and written
@@ -312,12 +309,9 @@ def _way(mode: str) -> str:
 _FLOOR_SAID: _Said = {"operator": _FLOOR, "precision": "fp64", "timed": "device"}
 
 
-def _labels(cell: Cell, _names: RowNames) -> Mapping[str, str]:
-    with suppress(NotScored):
-        return {"issue": _said(cell)[1]}
-    return {}
-
-
 LAUNCH = kind_of(
-    "launch", read=read_launch_row, measured_s=lambda cell, _names: measured_s(cell, None), labelled=_labels
+    "launch",
+    read=read_launch_row,
+    measured_s=lambda cell, _names: measured_s(cell, None),
+    labelled=lambda cell, _names: {"issue": _said(cell)[1]},
 )

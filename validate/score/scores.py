@@ -110,10 +110,8 @@ class Scores:
     def _group(self, by: dict[str, str], every: Iterable[_Labels]) -> ScoreGroup:
         of_all = list(every)
         counted = [self._kept[""][labels] for labels in of_all if labels in self._kept[""]]
-        errors, baseline = (
-            summarise(_known(each[1] for each in counted)),
-            summarise(_known(each[2] for each in counted)),
-        )
+        errors = summarise(_known(each[1] for each in counted))
+        baseline = summarise(_known(each[2] for each in counted))
         return ScoreGroup(by, sum(self._rows[labels] for labels in of_all), errors, baseline)
 
 

@@ -255,16 +255,15 @@ def orders(outcomes: Sequence[CaseOutcome]) -> list[StrategyOrder]:
     """Return the order of strategies for each combination of link, node count and size with two or more all-reduces."""
     reduced = [(o.case, o) for o in outcomes if o.case.strategy.collective == "all-reduce"]
     groups = lists_by_key(((case.shape, case.n_nodes, case.size_bytes), outcome) for case, outcome in reduced)
-    return [_order(group) for group in groups.values() if len(group) > 1]
-
-
-def _order(group: Sequence[CaseOutcome]) -> StrategyOrder:
-    measured = sorted(group, key=lambda o: o.measured.median)
-    predicted = sorted(group, key=lambda o: o.predicted_s)
-    wrong = [
-        (a.case.strategy.name, b.case.strategy.name)
-        for a, b in combinations(predicted, 2)
-        if b.predicted_s > a.predicted_s * (1 + _LEVEL) and b.measured.median < a.measured.median
-    ]
-    found, said = (tuple(o.case.strategy.name for o in each) for each in (measured, predicted))
-    return StrategyOrder(group[0].case, found, said, tuple(wrong))
+    found = []
+    for group in (group for group in groups.values() if len(group) > 1):
+        predicted = sorted(group, key=lambda o: o.predicted_s)
+        wrong = [
+            (a.case.strategy.name, b.case.strategy.name)
+            for a, b in combinations(predicted, 2)
+            if b.predicted_s > a.predicted_s * (1 + _LEVEL) and b.measured.median < a.measured.median
+        ]
+        both = sorted(group, key=lambda o: o.measured.median), predicted
+        measured, said = (tuple(o.case.strategy.name for o in each) for each in both)
+        found.append(StrategyOrder(group[0].case, measured, said, tuple(wrong)))
+    return found

@@ -145,18 +145,12 @@ def _caches(root: Path, usable: set[int], threads_per_core: int, n_cores: int) -
         size = re.fullmatch(r"(\d{1,9})([KMG]?)", text_of(folder / "size"), re.ASCII)
         if not level or size is None or not int(size[1]) or text_of(folder / "type") == "Instruction":
             continue
-        sharing = _numbers(text_of(folder / "shared_cpu_list")) & usable
+        runs = re.findall(r"(\d{1,5})(?:-(\d{1,5}))?", text_of(folder / "shared_cpu_list"), re.ASCII)
+        sharing = usable & {n for low, high in runs for n in range(int(low), int(high or low) + 1)}
         cores = max(1, min(n_cores, len(sharing) // threads_per_core))
         ways = _integer(text_of(folder / "ways_of_associativity"), 0)
         found[level] = CacheFacts(level, int(size[1]) * _SCALES.get(size[2], 1), cores, ways)
     return tuple(found[level] for level in sorted(found))
-
-
-def _numbers(text: str) -> set[int]:
-    found: set[int] = set()
-    for low, high in re.findall(r"(\d{1,5})(?:-(\d{1,5}))?", text, re.ASCII):
-        found.update(range(int(low), int(high or low) + 1))
-    return found
 
 
 def _memory(root: Path) -> int | None:

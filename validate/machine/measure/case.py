@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import chain, islice
+from itertools import chain, count, islice, takewhile
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -160,11 +160,7 @@ T = TypeVar("T")
 
 def ladder(first: int, last: int, factor: int = 4) -> list[int]:
     """Return *first* and its multiples by powers of *factor*, up to *last*."""
-    sizes = []
-    while first <= last:
-        sizes.append(first)
-        first *= factor
-    return sizes
+    return list(takewhile(lambda size: size <= last, (first * factor**i for i in count())))
 
 
 def spread(items: Sequence[T]) -> list[T]:

@@ -84,22 +84,21 @@ def description_of(found: Mapping[str, Any]) -> Description:
     """Return the network in the document *found*; raises ValueError, KeyError, TypeError or AttributeError."""
     if found["schema_version"] != _VERSION:
         raise ValueError(f"schema_version must be {_VERSION}")
-    layers = tuple(_layer(raw) for raw in found["layers"])
+    layers = tuple(
+        DescribedLayer(
+            str(raw["name"]),
+            str(raw["operator"]),
+            dict(raw["sizes"]),
+            tuple(int(n) for n in raw["inputs"]),
+            int(raw["output"]),
+            tuple(DescribedParameter(str(own), int(n), bool(trained)) for own, n, trained in raw.get("parameters", ())),
+            bool(raw.get("in_place")),
+        )
+        for raw in found["layers"]
+    )
     fed = tuple(sorted({number for layer in layers for number in layer.inputs} - {layer.output for layer in layers}))
     elements, samples = tuple(map(int, found["elements"])), int(found["samples"])
     return Description(str(found["network"]), layers, elements, samples, str(found["sample"]), fed)
-
-
-def _layer(raw: Mapping[str, Any]) -> DescribedLayer:
-    return DescribedLayer(
-        str(raw["name"]),
-        str(raw["operator"]),
-        dict(raw["sizes"]),
-        tuple(int(n) for n in raw["inputs"]),
-        int(raw["output"]),
-        tuple(DescribedParameter(str(name), int(n), bool(trained)) for name, n, trained in raw.get("parameters", ())),
-        bool(raw.get("in_place")),
-    )
 
 
 FILE = Path(__file__).with_name("builtin.jsonl.xz")

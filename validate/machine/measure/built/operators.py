@@ -54,10 +54,7 @@ def _windows(span: int, stride: int, ceil: bool, begins_before: int) -> int:
     return n - 1 if ceil and (n - 1) * stride >= begins_before else n
 
 
-def _cloned(have: Shape) -> TorchLayer:
-    return TorchLayer(lambda x: x.clone(), have)
-
-
+_cloned = partial(TorchLayer, torch.clone)
 _CELLS: dict[str, Any] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
 
 

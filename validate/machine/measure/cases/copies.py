@@ -58,7 +58,8 @@ def _case(kind: str, src: str, dst: str, size: int, pinned: int | str = "", note
 def _copy(kind: str, src: str, dst: str, size: int, pinned: bool, threads: int, bench: Bench) -> TimedWork:
     """Return a copy of *size* bytes, or two both ways at once, on streams of their GPUs; the first GPU waits."""
     ways = {"bidir": ((dst, src), (src, dst)), "p2p_bidir": ((src, dst), (dst, src))}.get(kind, ((src, dst),))
-    buffers = [[_buffer(end, size, pinned) for end in ends] for ends in ways]
+    made = partial(random_bytes, size)
+    buffers = [[made("cpu", pinned=pinned) if end == "host" else made(end) for end in ends] for ends in ways]
     device = torch.device(src).index if kind.startswith("p2p") else None
     watch: Stopwatch = QueuedStopwatch(bench, device)
     if kind == "h2h":
@@ -88,10 +89,6 @@ def _copy(kind: str, src: str, dst: str, size: int, pinned: bool, threads: int, 
         return {"GBps": len(ways) * size / took_s / 1e9, "time_s": took_s, "latency_s": latency_s}
 
     return TimedWork(both if streams else one, figures=figures, watch=watch)
-
-
-def _buffer(place: str, size: int, pinned: bool) -> Any:
-    return random_bytes(size, "cpu", pinned=pinned) if place == "host" else random_bytes(size, place)
 
 
 Part = Literal["work", "copy", "both"]

@@ -35,7 +35,8 @@ _STEP = 256  # elements: 1 KiB
 
 def cases(bench: Bench) -> Iterator[Case]:
     """Yield streams, pointer chases and gathers over all sizes, interleaved so that any prefix is representative."""
-    largest = _largest(bench)
+    wanted = _GPU_MOST if bench.is_cuda else min(_CPU_MOST, max(_CPU_LEAST, _BEYOND * bench.cache_bytes))
+    largest = (ladder(_LEAST, min(wanted, bench.memory_bytes // 3)) or [_LEAST])[-1]
     sizes = spread(ladder(_LEAST if bench.is_cuda else 4 * _LEAST, largest))
     threads = ("",) if bench.is_cuda else tuple(sorted({usable_threads(), 1}, reverse=True))
     streams = [_stream_case(k, size, t) for size in sizes for t in threads for k in _STREAMS]
@@ -52,13 +53,6 @@ def cases(bench: Bench) -> Iterator[Case]:
     if bench.is_cuda:  # sizes between, if time is left
         between = spread(ladder(2 * _LEAST, largest))
         yield from (_stream_case(kernel, size, "") for size in between for kernel in _STREAMS)
-
-
-def _largest(bench: Bench) -> int:
-    """Return the largest working set in bytes: well beyond the last-level cache, within the device's memory."""
-    wanted = _GPU_MOST if bench.is_cuda else min(_CPU_MOST, max(_CPU_LEAST, _BEYOND * bench.cache_bytes))
-    sizes = ladder(_LEAST, min(wanted, bench.memory_bytes // 3))
-    return sizes[-1] if sizes else _LEAST
 
 
 def _written(shape: tuple[int, ...], bench: Bench) -> Any:
