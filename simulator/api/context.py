@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -87,6 +88,8 @@ def planned_nvlink_bps(compute_capability: str | None) -> float:
 _WORDS = 128  # Megatron-LM's default of --make-vocab-size-divisible-by
 _LIMITED = ("fused-first", "fused-native", "fused-fourth")  # kernels that some devices do not have
 _AMPERE, _HOPPER = 8.0, 9.0  # compute capabilities
+_BEFORE_FIRST = "is modelled from Ampere on; simulated as fused, PyTorch's kernel before"
+_BEFORE_CUDNN = "runs from Ampere on; simulated as fused-softmax, which Transformer Engine runs before"
 _Changes = tuple[Sequence[SlowLink], Sequence[Neighbour]]
 
 
@@ -262,18 +265,15 @@ def _attention_there(kernel: str, part: GpuPart | CpuPart) -> tuple[str, tuple[s
     """Return the attention on *part* where a kernel is asked (docs/decisions/steps.md), and a note if it is another."""
     if kernel not in _LIMITED:
         return kernel, ()
-    runs, since = kernel, ""
-    if isinstance(part, CpuPart):
-        runs, since = "fused", "runs on GPUs; simulated as fused, PyTorch's kernel of CPUs"
-    elif part.compute_capability is None:
-        if kernel == "fused-fourth" and part.vendor != "nvidia":
-            runs, since = "fused", "runs on NVIDIA's GPUs from Hopper on; simulated as fused"
-    elif float(part.compute_capability) < _AMPERE:
-        if kernel == "fused-first":
-            runs, since = "fused", "is modelled from Ampere on; simulated as fused, PyTorch's kernel before"
-        else:
-            since = "runs from Ampere on; simulated as fused-softmax, which Transformer Engine runs before"
-            runs = "fused-softmax"
-    elif float(part.compute_capability) < _HOPPER and kernel == "fused-fourth":
-        runs, since = "fused", "runs from Hopper on; simulated as fused, FlashAttention 2"
-    return runs, (f"attention={kernel}: {since}",) if since else ()
+    known = getattr(part, "compute_capability", None)
+    since, is_fourth = math.inf if known is None else float(known), kernel == "fused-fourth"
+    other_maker = is_fourth and known is None and getattr(part, "vendor", "") != "nvidia"
+    rules = (
+        ("fused", isinstance(part, CpuPart), "runs on GPUs; simulated as fused, PyTorch's kernel of CPUs"),
+        ("fused", other_maker, "runs on NVIDIA's GPUs from Hopper on; simulated as fused"),
+        ("fused", since < _AMPERE and kernel == "fused-first", _BEFORE_FIRST),
+        ("fused-softmax", since < _AMPERE, _BEFORE_CUDNN),
+        ("fused", since < _HOPPER and is_fourth, "runs from Hopper on; simulated as fused, FlashAttention 2"),
+    )
+    found = ((runs, (f"attention={kernel}: {why}",)) for runs, holds, why in rules if holds)
+    return next(found, (kernel, ()))

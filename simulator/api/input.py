@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 from math import ceil, gcd, isfinite, sqrt
+from typing import Any
 
 from simulator.api.context import Context
 from simulator.engine.executor import execute
@@ -16,13 +17,15 @@ from simulator.questions.checks import changed
 from simulator.questions.input import HELD, MEMORY, InputQuestion
 from simulator.questions.single import CopyQuestion
 from simulator.questions.step import StepQuestion
-from simulator.records import replace
+from simulator.records import fields, replace
 from simulator.results.input import FED, Cure, InputRun, begins_of, step_ends
 from simulator.results.step_view import time_shares
 from simulator.results.training import TrainingResult
 from simulator.results.training_run import WORTH_SAYING
 from simulator.topology.parts import StoragePart
 
+_PASSES: dict[str, Any] = {"mode": "inference", "recompute": "none", "recompute_blocks": None}
+_OF_TRAINING = ("layout", "micro_batches", "stragglers", "checkpoints", "divided", "remainder", "helpers")
 _SAME = 1e-3  # relative difference between two cycles of workers that counts as steady
 _MOST_STEPS = 400
 _WORKERS, _AHEAD = 16, 2  # most workers simulated one by one, and prefetched batches of each
@@ -193,22 +196,10 @@ class _Input:
             return 0.0
         question = self.question
         gpus = (self.local[0],) if self.local and question.device is None else question.gpus
-        options = replace(
-            question.options, mode="inference", recompute="none", recompute_blocks=None, fused_optimizer=False
-        )
-        alone = changed(
-            question,
-            gpus=gpus,
-            options=options,
-            layout=type(question.layout)(),
-            micro_batches=1,
-            stragglers=(),
-            checkpoints=None,
-            divided=False,
-            remainder=0,
-            helpers=(),
-            input=replace(asked, samples=asked.evaluate, evaluate=0, epochs=1, cache="none"),
-        )
+        usual = {each.name: each.default for each in fields(StepQuestion) if each.name in _OF_TRAINING}
+        evaluated = replace(asked, samples=asked.evaluate, evaluate=0, epochs=1, cache="none")
+        options = replace(question.options, fused_optimizer=False, **_PASSES)
+        alone = changed(question, gpus=gpus, options=options, input=evaluated, **usual)
         run = self.context.step(alone).input
         assert run is not None
         return run.first_s

@@ -119,11 +119,9 @@ def run_pipeline(shared: SharedStep) -> PipelineRun:
             update = [each for each in acting.issues if each.part == "update"]
             updates[key] = acting, execute(shared.machine, plan_chunk(shared, acting, update)).end_s, whole
         acting, update_s, whole = updates[key]
-        pairs = (
-            _together(shared, role, [chunk for chunk, _, _ in found], [part.network for part in mine], both)
-            if layout.ep_overlap
-            else {}
-        )
+        pairs = {}
+        if layout.ep_overlap:
+            pairs = _together(shared, role, [chunk for chunk, _, _ in found], [part.network for part in mine], both)
         work = StageWork(
             role=replace(role, issues=acting.issues),
             network=whole,

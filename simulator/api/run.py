@@ -1,5 +1,6 @@
 """A run of equal steps, with its checkpoints and failures in closed form: :func:`run_of`."""
 
+from contextlib import suppress
 from math import inf
 
 from simulator.api.context import Context
@@ -41,11 +42,10 @@ def run_of(context: Context, question: RunQuestion) -> Run:
 
 def saves(context: Context, question: RunQuestion, result: TrainingResult) -> bool:
     """Return whether *question*, or the disk of its machine, says how long a checkpoint is written."""
-    try:
+    with suppress(InputError):
         _writing(context, replace(question, mtbf_s=1.0), result, checkpoint_bytes(context, question.step))
-    except InputError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _writing(context: Context, question: RunQuestion, result: TrainingResult, n_bytes: float) -> tuple[float, float]:

@@ -188,13 +188,9 @@ class Session(Context):
     def program(self, question: ProgramQuestion) -> ProgramResult:
         """Return the result of a program; raises InputError with every fault of its file."""
         refuse_passing(question.where.slow_links, "a program")
-        if question.workload.endswith(".et"):
-            from simulator.api.programs import run_trace
+        from simulator.api.programs import run_program, run_trace
 
-            return run_trace(self, question)
-        from simulator.api.programs import run_program
-
-        return run_program(self, question)
+        return (run_trace if question.workload.endswith(".et") else run_program)(self, question)
 
     def advised(self, question: StepQuestion, samples: SamplesOption = "batch") -> TrainingResult:
         """Return :meth:`step` with faster ways and ways to fit, cut by the option *samples*; raises as it does."""

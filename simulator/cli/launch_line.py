@@ -245,18 +245,10 @@ def check_emitted(session: Session, question: StepQuestion, framework: Emitter) 
 
 def row_command(written: CommandOptions, way: Candidate) -> str:
     """Return the command that simulates *way*, found by the search of *written*."""
-    views = written.gradient_as_bucket_view and way.layout.has_replicas
-    return shell_command(
-        written.but(
-            parallel=(way.layout.words,),
-            micro_batch=str(way.micro_batch),
-            gradient_as_bucket_view=views,
-            json=False,
-            quiet=False,
-            recompute=way.recompute == "full",
-            recompute_attention=way.recompute == "selective",
-        )
-    )
+    said = {"recompute": way.recompute == "full", "recompute_attention": way.recompute == "selective"}
+    said["gradient_as_bucket_view"] = written.gradient_as_bucket_view and way.layout.has_replicas
+    laid_out = written.but(parallel=(way.layout.words,), micro_batch=str(way.micro_batch), **said)
+    return shell_command(laid_out.but(json=False, quiet=False))
 
 
 def launch_rows(questions: Sequence[StepQuestion], found: Sequence[Emission]) -> list[str]:

@@ -211,9 +211,8 @@ def _read(cls: Any, name: str, said: str | bool) -> Any:
     rule = field_rules(cls).get(name)
     if rule is None:
         return said
-    return (
-        parse_choice(name, said, [each for each in rule.choices if each]) if rule.choices else parse_count(name, said)
-    )
+    choices = [each for each in rule.choices or () if each]
+    return parse_choice(name, said, choices) if rule.choices else parse_count(name, said)
 
 
 def _told(name: str, read: Callable[[str], T], text: str, said: str = "") -> T:

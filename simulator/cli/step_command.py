@@ -239,11 +239,8 @@ def rate_columns(found: Sequence[Rates]) -> list[Column]:
 
 def _batch_words(results: Sequence[TrainingResult]) -> str:
     shares = {result.samples / result.device_count for result in results}
-    if (
-        len(shares) == 1
-        and (share := shares.pop()).is_integer()
-        and not any(r.question.layout.divides_network for r in results)
-    ):
+    divided = any(result.question.layout.divides_network for result in results)
+    if len(shares) == 1 and (share := shares.pop()).is_integer() and not divided:
         return f"batch {share:,.0f} per device"
     if len({result.samples for result in results}) == 1:
         micro = {(result.step.micro_batches, result.question.batch) for result in results}

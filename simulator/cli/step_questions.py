@@ -112,9 +112,8 @@ def _ways(written: CommandOptions) -> list[StepQuestion]:
     said |= {"where": Where(""), "workload": written.what, "batch": micro_batch or batch, "options": options}
     said |= {"sizes": sizes, "checkpoints": checkpoints, "software": software, **divide}
     each = product(layouts, overlaps, strategies)
-    found = in_ways(
-        StepQuestion, said, [dict(zip(("layout", "bucket_bytes", "strategy"), way, strict=True)) for way in each]
-    )
+    ways = [dict(zip(("layout", "bucket_bytes", "strategy"), way, strict=True)) for way in each]
+    found = in_ways(StepQuestion, said, ways)
     if divide["divided"] and not all(way.divided for way in found):  # their work would not be the same
         raise refused("divided", f"is for {mention('layout', 'dp')}, with a collective; ask the other ways apart")
     return found

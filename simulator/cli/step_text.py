@@ -159,16 +159,13 @@ def how_words(result: TrainingResult, precision: str) -> list[str]:
 
 def fit_words(result: TrainingResult, of: float = 0.0) -> str:
     """Return the memory of the fullest device, and what it has if not *of* bytes; or how much it or its host lacks."""
-    need, run = result.tightest.need, result.offload
+    need, available_bytes = result.tightest.need, result.tightest.need.available_bytes
     if not result.fits:
-        bytes_, host = (
-            (need.missing_bytes, "") if not need.fits or run is None else (run.host_missing_bytes, " on the host")
-        )
-        share = bytes_ / need.available_bytes
+        run = result.offload if need.fits else None
+        bytes_, host = (need.missing_bytes, "") if run is None else (run.host_missing_bytes, " on the host")
+        share = bytes_ / available_bytes
         return f"{percent(share) if share < view.TIGHT and not host else format_size(bytes_, 3)} over{host}"
-    has = (
-        "" if need.available_bytes == of or not isfinite(need.available_bytes) else format_size(need.available_bytes, 3)
-    )
+    has = "" if available_bytes == of or not isfinite(available_bytes) else format_size(available_bytes, 3)
     needs = format_size(need.total_bytes, 3)
     mark = f" {MARK}" * may_overflow(result, need.total_bytes)
     return f"{needs.removesuffix(' ' + has.rpartition(' ')[2])} of {has}{mark}" if has else f"{needs}{mark}"

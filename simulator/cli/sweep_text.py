@@ -106,9 +106,8 @@ class Contest(NamedTuple):
             fewer = f"{100 * (1 - 1 / ratio.value):.1f} % fewer {self.unit}s/s"
             said = f"{ratio.more_words(f'time per {self.unit}')}, {fewer}"
         saved = first["memory_bytes"] - then["memory_bytes"]
-        memory = (
-            f"{format_size(abs(saved), 3)} {'less' if saved > 0 else 'more'} memory" if saved else "the same memory"
-        )
+        less = "less" if saved > 0 else "more"
+        memory = f"{format_size(abs(saved), 3)} {less} memory" if saved else "the same memory"
         if (gaps := (then.get("cached_bytes") or 0.0) - (first.get("cached_bytes") or 0.0)) > -saved / 2 > 0.0:
             memory += f" (fragmentation grows by {format_size(gaps, 3)})"
         return f"{self.place(then)} against {self.place(first)}: {said}, {memory}; both fit"
@@ -128,9 +127,8 @@ class Contest(NamedTuple):
             gain = f"{100 * (least.value - 1):.1f} %"
             return f"no clear difference: {name} does {gain} more {per}, within {least.unsure_words}"
         clear = [f"{times_words(r.value)} times those of {at}{r.band}" for at, r in ratios.items() if r.is_clear]
-        best = f"{name} is {'fastest' if self.unlike else 'best'}" + f" of the {len(self.ranked)} that {some}" * bool(
-            left
-        )
+        of = f" of the {len(self.ranked)} that {some}" * bool(left)
+        best = f"{name} is {'fastest' if self.unlike else 'best'}{of}"
         alike_words = f"; equal to {listed(alike)} within {ratios[alike[-1]].unsure_words}" if alike else ""
         return f"{best}: its {per} are {listed([*clear[:1], *clear[1:][-1:]])}{alike_words}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 from simulator.bands.composition import Estimate
@@ -36,10 +37,7 @@ class Ratio(NamedTuple):
     @property
     def band(self) -> str:
         """The band of the ratio, in brackets: (80 % band 1.3 to 1.9); empty without one."""
-        if self.half_width is None:
-            return ""
-        low, high = (f"{self.value * math.exp(end):.3g}" for end in (-self.half_width, self.half_width))
-        return f" ({BAND_HEAD} {low} to {high})"
+        return self._ends(lambda value: f"{value:.3g}")
 
     @property
     def signed_words(self) -> str:
@@ -53,10 +51,13 @@ class Ratio(NamedTuple):
         return f"{percent(self.value)}{self._percents(0.0)}"
 
     def _percents(self, less: float) -> str:
+        return self._ends(lambda value: f"{100 * (value - less):.0f}", " %")
+
+    def _ends(self, words: Callable[[float], str], unit: str = "") -> str:
         if self.half_width is None:
             return ""
-        low, high = (f"{100 * (self.value * math.exp(end) - less):.0f}" for end in (-self.half_width, self.half_width))
-        return f" ({BAND_HEAD} {low} to {high} %)"
+        low, high = (words(self.value * math.exp(end)) for end in (-self.half_width, self.half_width))
+        return f" ({BAND_HEAD} {low} to {high}{unit})"
 
     def more_words(self, what: str) -> str:
         """Return how much more of *what* that is: 27.9 % more time (80 % band 11 to 47 %)."""
@@ -81,9 +82,8 @@ class ComparisonWidth(NamedTuple):
 
 def comparison_width(found: Estimate | None, *, same: bool = True) -> ComparisonWidth | None:
     """Return the part of *found* in a comparison with an answer for the *same* machine, or for another."""
-    return (
-        None if found is None else ComparisonWidth(found.ways if same else found.machines, found.own, found.own_class)
-    )
+    common = None if found is None else found.ways if same else found.machines
+    return None if found is None or common is None else ComparisonWidth(common, found.own, found.own_class)
 
 
 def ratio_of(slower: float, faster: float, widths: tuple[ComparisonWidth | None, ComparisonWidth | None]) -> Ratio:

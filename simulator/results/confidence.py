@@ -179,48 +179,41 @@ def torch_lacks(question: StepQuestion) -> Iterator[str]:
     """Yield why torch cannot run the step by itself, each reason with its option."""
     from simulator.questions.options import NOT_IN_TORCH, USUAL, said_of
 
-    layout, options = question.layout, question.options
+    layout, options, sizes = question.layout, question.options, dict(question.sizes)
     for begin, why in WORDS["not_of_torch"].items():
         if options.precision.startswith(begin):
             yield f"--precision {options.precision}: {why}"
-    if options.optimizer in NOT_IN_TORCH:
-        yield f"--optimizer {options.optimizer}: torch does not have it; take momentum, adam, adam-loop, sgd or none"
-    if said_of(question.sizes, "lora_weights") != "plain":
-        yield "--set lora_weights: torch does not have nf4; lora alone is measured"
-    if "lora" in dict(question.sizes) and options.precision in ("fp16", "bf16"):
-        yield f"--set lora: beside --precision {options.precision}, PEFT keeps adapters in fp32; add amp- to measure"
-    if question.loss_way != "plain":
-        yield "--set cross_entropy: torch's own loss is measured, which is plain"
-    if options.recompute_parts != USUAL.recompute_parts or options.recompute_blocks is not None:
-        words = " ".join(options.recompute_words)
-        yield f"{words}: is Megatron-LM's; --recompute, -attention and -operators are measured"
-    if layout.divides_network:
-        yield f"--parallel: {question.way} divides layers, as Megatron-LM does; torch's dp and fsdp are run"
-    if layout.process != "each":
-        yield f"--parallel {layout.process}: one process drives all GPUs; dp and fsdp run one for each"
-    if layout.zero in (1, 2):
-        yield f"--parallel zero={layout.zero}: only DeepSpeed and Megatron-LM have it; torch's fsdp is zero=3"
-    if question.sums_in_fp32 and not layout.zero:
-        yield "--reduce-fp32: DistributedDataParallel sums as gradients are stored; fsdp can"
+    lacks = {
+        "optimizer": options.optimizer in NOT_IN_TORCH,
+        "lora_weights": said_of(question.sizes, "lora_weights") != "plain",
+        "lora": "lora" in sizes and options.precision in ("fp16", "bf16"),
+        "cross_entropy": question.loss_way != "plain",
+        "parts": options.recompute_parts != USUAL.recompute_parts or options.recompute_blocks is not None,
+        "layers": layout.divides_network,
+        "process": layout.process != "each",
+        "stage": layout.zero in (1, 2),
+        "sums": question.sums_in_fp32 and not layout.zero,
+    }
+    said = {
+        "optimizer": options.optimizer,
+        "precision": options.precision,
+        "recompute": " ".join(options.recompute_words),
+    }
+    said |= {"way": question.way, "process": layout.process, "zero": str(layout.zero)}
+    yield from (WORDS["torch_lacks"][name].format(**said) for name, holds in lacks.items() if holds)
 
 
 def _torch_runs(question: StepQuestion) -> bool:
     """Return whether ``validate run`` can measure this step: replicas or full shards, with features that torch has."""
     layout, options = question.layout, question.options
-    plain = not (question.servers or question.input or question.stragglers or question.programs > 1 or question.divided)
-    return (
-        plain
-        and question.strategy == "nccl"
-        and not any(torch_lacks(question))
-        and options.framework == "pytorch"
-        and not options.cuda_graph_blocks
-        and not options.launch_blocking
-        and (options.accumulation == "add" or question.micro_batches == 1 or layout.zero > 1)
-        and question.prefetches
-        and question.software.cpu_library == "onednn"
-        and question.software.libraries is None
-        and not question.software.gpu_clock_Hz
+    software, adds = question.software, options.accumulation == "add" or question.micro_batches == 1 or layout.zero > 1
+    other: object = (
+        question.servers or question.input or question.stragglers or question.programs > 1 or question.divided
     )
+    other = other or options.cuda_graph_blocks or options.launch_blocking or software.gpu_clock_Hz
+    usual = question.strategy, options.framework, software.cpu_library, software.libraries
+    is_usual = usual == ("nccl", "pytorch", "onednn", None) and adds and question.prefetches
+    return is_usual and not other and not any(torch_lacks(question))
 
 
 def _words(question: StepQuestion, device: str) -> Iterator[str]:

@@ -123,9 +123,8 @@ def _lost_by(best: TrainingResult, other: TrainingResult) -> str:
     own = f" ({called}: {format_duration(best.exposed_s, 3)}{links})"
     against = own * bool(best.exchanging_s)
     besides = f"; even without communication it takes {times_words(rest.value)} times as long{_rest_words(best, other)}"
-    return (
-        f"{begin}waits {waited} communication{over_words(other)}{against}{besides if rest.value > 1 + MATTERS else ''}"
-    )
+    besides *= rest.value > 1 + MATTERS
+    return f"{begin}waits {waited} communication{over_words(other)}{against}{besides}"
 
 
 def _rest_words(best: TrainingResult, other: TrainingResult) -> str:

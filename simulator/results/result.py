@@ -107,9 +107,8 @@ class Result:
         machine = self.timeline.machine
         ranks = tuple(machine.gpus[gpu] for gpu in self.gpus)
         changed = self.asked is not None and is_changed(self.asked)
-        composition = collective_composition(
-            machine, ranks, self.collective, self.size_bytes, self.strategy, changed=changed
-        )
+        what = self.collective, self.size_bytes, self.strategy
+        composition = collective_composition(machine, ranks, *what, changed=changed)
         return confidence_of(self.sync_time_s, composition, self.asked)
 
     @property

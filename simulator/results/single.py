@@ -74,8 +74,7 @@ class SingleResult:
             "trust": self.confidence.why or None,
             **taken(self, "least_s account"),
         }
-        if self.size_bytes is not None:
-            found["size_bytes"] = self.size_bytes
+        found |= {} if self.size_bytes is None else {"size_bytes": self.size_bytes}
         return found if self.answer is None else {**found, **taken(self.answer, "of bound why figures")}
 
 

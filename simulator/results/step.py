@@ -162,12 +162,8 @@ def of_programs(step: StepResult, count: int) -> StepResult:
     """Return *step*, of one of *count* programs on the same device, as the device's work for all of them."""
     if count == 1:
         return step
-    return replace(
-        step,
-        **{name: count * getattr(step, name) for name in ("samples", "tokens", "torch_flop", "busy_s")},
-        programs=count,
-        memory=step.memory.times(count),
-    )
+    sums = {name: count * getattr(step, name) for name in ("samples", "tokens", "torch_flop", "busy_s")}
+    return replace(step, **sums, programs=count, memory=step.memory.times(count))
 
 
 def torch_flop_of(network: Network, options: StepOptions) -> float:

@@ -234,10 +234,8 @@ def trust_words(result: TrainingRun) -> str:
         return "; ".join(filter(None, (f"{known} been measured", widest)))
     what = f"{trust.rows} measured steps of {trust.family}s in {FORMAT_WORDS[trust.format]}"
     what += " on CPUs" if trust.processor == "CPU" else f" {_OVER[trust.divided]}" if trust.several else ""
-    if trust.bias < -trust.median / 2:
-        way = ", mostly too fast"
-    else:
-        way = ", mostly too slow" if trust.bias > trust.median / 2 else ""
+    way = ", mostly too fast" if trust.bias < -trust.median / 2 else ""
+    way = ", mostly too slow" if trust.bias > trust.median / 2 else way
     early = " (before 2019: only the fastest framework)" if trust.early_rows else ""
     known = f"half of {what} within {trust.median * 100:.0f} %, nine in ten within {trust.p90 * 100:.0f} %{way}{early}"
     return "; ".join(filter(None, (known, widest)))

@@ -5,7 +5,9 @@ The columns, widths and rounding are those of nccl-tests' ``src/util.cu`` (``wri
 out-of-place; it moves no data, so ``#wrong`` is N/A.
 """
 
+import math
 from collections.abc import Sequence
+from itertools import count
 
 from simulator.questions.collective import CollectiveQuestion
 from simulator.results.result import Result, best_of, by_time
@@ -61,16 +63,9 @@ def element_count(size_bytes: int, collective: Collective, n_ranks: int, element
 
 def fit(value: float, width: int) -> str:
     """Return *value* in at most *width* characters, with fewer decimals for larger values."""
-    power = 0
-    while value >= 10**power:
-        power += 1
-    if power < width - 2:
-        return f"{value:{width}.2f}"
-    if power < width - 1:
-        return f"{value:{width}.1f}"
-    if power < width + 1:
-        return f"{value:{width}.0f}"
-    return f"{value:{width}.1e}" if width >= 7 else f"{value:{width}.0e}"
+    digits = next(digits for digits in count() if value < 10**digits)
+    forms = {"2f": width - 2, "1f": width - 1, "0f": width + 1, "1e" if width >= 7 else "0e": math.inf}
+    return f"{value:{width}.{next(form for form, most in forms.items() if digits < most)}}"
 
 
 def winners(by_size: Sequence[Sequence[Result]]) -> str:

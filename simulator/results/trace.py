@@ -124,13 +124,10 @@ class Sheet:
         part = node.part
         properties: dict[str, Any] = {"id": gpu, "name": part.description or node.name}
         if isinstance(part, GpuPart):
-            if part.memory_size:
-                properties["totalGlobalMem"] = int(part.memory_size)
-            if part.compute_capability:
-                major, minor = part.compute_capability.split(".")
-                properties |= {"computeMajor": int(major), "computeMinor": int(minor)}
-            if part.sm_count:
-                properties["numSms"] = part.sm_count
+            major, _, minor = (part.compute_capability or "").partition(".")
+            told = {"totalGlobalMem": part.memory_size, "computeMajor": major, "computeMinor": minor}
+            told["numSms"] = part.sm_count
+            properties |= {name: int(figure) for name, figure in told.items() if figure}
         return properties
 
 

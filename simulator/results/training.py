@@ -137,11 +137,7 @@ def training_result(
         bottleneck=bottleneck_of(timeline.machine, account.exchanges, timeline.end_s, timeline.plan.perturbations),
         pace=_pace(shared.question, roles, slowest),
         memory=memory,
-        streams=account.streams,
-        exposed_s=account.exposed_s,
-        exchanging_s=account.exchanging_s,
-        bubble_s=account.bubble_s,
-        tied_s=account.tied_s,
+        **{name: getattr(account, name) for name in ("streams", "exposed_s", "exchanging_s", "bubble_s", "tied_s")},
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from simulator.errors import Fault, InputError
 from simulator.records import dataclass
-from simulator.results import SCHEMA_VERSION
+from simulator.results import SCHEMA_VERSION, taken
 from simulator.scenarios.expression import MissingPath
 from simulator.scenarios.file import WORDS, AnswerRequest, Scenario
 
@@ -97,10 +97,7 @@ def _entry(answer: ScenarioAnswer) -> dict[str, Any]:
         "unit": answer.asked.unit,
         "expected": figure if answer.words is None and expected is not None else answer.words,
         "kind": None if expected is None else "ideal" if expected.kind == "ideal" else "measured",
-        "error": answer.error,
-        "within": None if expected is None else expected.within,
-        "holds": answer.holds,
-        "source": None if expected is None else expected.source,
+        **taken(answer, "error within=asked.expected.within holds source=asked.expected.source"),
     }
 
 

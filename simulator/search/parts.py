@@ -178,10 +178,10 @@ class RankWork:
             launches = [issue for issue in role.issues if issue.part == part]
             return execute(places.machine, plan_chunk(shared, role, launches)).end_s
 
-        over_all_s, over_summed_s = (
-            sum(issue.device_s for issue in role.issues if issue.over == over) for over in ("all", "summed")
-        )
-        return part_s("forward"), part_s("backward"), part_s("update"), over_all_s, over_summed_s
+        def over_s(over: str) -> float:
+            return sum(issue.device_s for issue in role.issues if issue.over == over)
+
+        return part_s("forward"), part_s("backward"), part_s("update"), over_s("all"), over_s("summed")
 
     def gathered(self, layout: Layout) -> int:
         """Return the largest number of parameters gathered in full at once, where each rank holds a shard."""
