@@ -29,6 +29,7 @@ _NO_CHOICE: Mapping[str, str] = {  # why the fastest value of an option is not t
     **dict.fromkeys(("slow_link", "neighbour", "straggler", "lose", "contention"), "say what happens to a machine"),
 }
 _SAME_RESULT = ("attention=", "gelu=", "cross_entropy=", "norms=", "expert_kernels=")  # sizes: ways to compute the same
+_WITHOUT_MASTERS = ("fp16", "bf16")
 _COST = {"nodes", "gpus", "fabric"}  # options of which more costs more
 
 
@@ -58,6 +59,8 @@ class Contest(NamedTuple):
     def unlike(self) -> list[str]:
         """The options whose fastest value is not the one to use."""
         alike = {"seq_len"} if self.unit == "token" else set()
+        if not any(row.get("precision") in _WITHOUT_MASTERS for row in self.ranked):
+            alike.add("precision")  # mixed precision is used in place of fp32
         if "sizes" in self.over and all(str(row["sizes"]).startswith(_SAME_RESULT) for row in self.rows):
             alike.add("sizes")
         differ = [name for name in self.over if len({row[name] for row in self.ranked}) > 1]
@@ -94,7 +97,7 @@ class Contest(NamedTuple):
         for why, names in lists_by_key((_NO_CHOICE[name], word_of(name)[2:]) for name in self.unlike).items():
             told.append(f"values of {listed(names)} {why}, so none is recommended")
         trains = not re.search("--mode (?!train)", self.rows[0]["question"])
-        if trains and any(row.get("precision") in ("fp16", "bf16") for row in self.ranked):
+        if trains and any(row.get("precision") in _WITHOUT_MASTERS for row in self.ranked):
             told.append("plain fp16 and bf16 keep no master weights in fp32, and the loss may diverge")
         return "; ".join(told)
 

@@ -64,6 +64,10 @@ def test_values_that_do_other_work_are_not_recommended(over: str, why: str, caps
     assert ("fp16 and bf16 keep no master weights" in text) == (option == "precision")
 
 
+def test_mixed_precision_is_recommended_in_place_of_fp32(capsys) -> None:
+    assert "next: use precision=amp-fp16" in said(capsys, *GPT2, "--over", "precision=fp32,amp-fp16")
+
+
 def test_ways_to_compute_the_same_are_recommended(capsys) -> None:
     text = said(capsys, *GPT2, "--over", "set=attention=eager,attention=fused")
     assert "none is recommended" not in text
