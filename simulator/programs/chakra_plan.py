@@ -66,6 +66,7 @@ def _doings(trace: ChakraTrace) -> tuple[dict[_Key, list[Member]], list[dict[int
 def _check(trace: ChakraTrace, doings: Mapping[_Key, Sequence[Member]]) -> None:
     """Raise InputError where ranks do not do the same together, with all such places."""
     faults: list[Fault] = []
+    told = "{0.op} of {0.size_bytes:,.0f} bytes".format
     for key, ((rank, node), *others) in doings.items():
         said: list[str] = []
         if key[0] == "exchange":
@@ -74,7 +75,7 @@ def _check(trace: ChakraTrace, doings: Mapping[_Key, Sequence[Member]]) -> None:
             if absent is not None:
                 said.append(f": rank {absent} of group {one_line(node.group, 40)!r} has no exchange number {key[-1]}")
             said += [
-                f" is {_told(node)}; node {theirs.id} of rank {other} is {_told(theirs)}"
+                f" is {told(node)}; node {theirs.id} of rank {other} is {told(theirs)}"
                 for other, theirs in others
                 if (theirs.op, theirs.size_bytes) != (node.op, node.size_bytes)
             ]
@@ -84,10 +85,6 @@ def _check(trace: ChakraTrace, doings: Mapping[_Key, Sequence[Member]]) -> None:
         faults += [Fault(f"{trace.name}: node {node.id} of rank {rank}{each}") for each in said]
     if faults:
         raise InputError(faults)
-
-
-def _told(node: ChakraNode) -> str:
-    return f"{node.op} of {node.size_bytes:,.0f} bytes"
 
 
 def _in_order(

@@ -64,8 +64,6 @@ def load_program(path: str, text: str = "") -> s.Program:
 
 
 class _Reader:
-    """Reads statements one by one and collects their faults."""
-
     def __init__(self, source: YamlSource, faults: list[Fault], precision: Precision) -> None:
         self.source, self.faults, self.precision = source, faults, precision
         self.here: s.Path = ()  # of the statement that is read
@@ -104,9 +102,8 @@ class _Reader:
             if key != verb and key not in required and key not in optional:
                 takes = ", ".join((*required, *optional)) or "nothing else"
                 self._fault(f"{key} does not apply to {verb}, which takes {takes}", key, of_key=True)
-        for key in required:
-            if key not in raw:
-                self._fault(f"{verb} needs the key '{key}'")
+        for key in [key for key in required if key not in raw]:
+            self._fault(f"{verb} needs the key '{key}'")
         for key in _NAMES:
             if isinstance(raw.get(key), str) and not raw[key].strip():
                 self._fault(f"{key} must be a name", key)
@@ -119,7 +116,10 @@ class _Reader:
                 tensor, how = keys.copy_ or keys.move, (keys.pinned, keys.blocking, keys.fresh, keys.stream)
                 made = s.CopyStatement(here, verb, tensor, keys.to, keys.gives or tensor, *how)
             case "tensor":
-                made = self._tensor(here, keys)
+                if (keys.shape is None) == (keys.size is None):
+                    self._fault("tensor needs either shape ([1000, 1000]) or size (4 MB)")
+                n_bytes = float(prod(keys.shape or ()) * ELEMENT_BYTES[self.precision])
+                made = s.PlainStatement(here, verb, keys, size_bytes=n_bytes if keys.size is None else keys.size)
             case "exchange":
                 made = self._exchange(here, keys)
             case "repeat":
@@ -164,13 +164,6 @@ class _Reader:
         is_file = known.endswith((".yaml", ".yml"))  # relative to the program's own file
         network = str(FilePath(self.source.file).parent / known) if is_file else known
         return s.RunStatement(here, network, *how, options)
-
-    def _tensor(self, here: s.Path, keys: s.Keys) -> s.PlainStatement | None:
-        if (keys.shape is None) == (keys.size is None):
-            self._fault("tensor needs either shape ([1000, 1000]) or size (4 MB)")
-            return None
-        n_bytes = float(prod(keys.shape or ()) * ELEMENT_BYTES[self.precision])
-        return s.PlainStatement(here, "tensor", keys, size_bytes=n_bytes if keys.size is None else keys.size)
 
     def _exchange(self, here: s.Path, keys: s.Keys) -> s.ExchangeStatement | None:
         if keys.exchange not in COLLECTIVES:

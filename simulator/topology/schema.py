@@ -277,7 +277,6 @@ class ClusterSpec(Strict):
 
     @model_validator(mode="after")
     def _says_which_nodes(self) -> Self:
-        """Refuse a cluster that states its nodes twice, or not at all."""
         if self.groups and (self.node is not None or self.nodes is not None):
             raise ValueError("groups say which nodes there are; leave out node and nodes")
         if not self.groups and (self.node is None or self.nodes is None):

@@ -121,7 +121,14 @@ class ClusterCase:
 
 def make_cases(nodes: str, rates: Sequence[str], sizes: str, strategies: str, delay: str | None) -> list[ClusterCase]:
     """Return the cases by rate, nodes, size (whole fp32 elements) and strategy, for as many nodes as there are."""
-    counts = _node_counts(nodes)
+    counts: list[int] = []
+    for word in _words("--nodes", nodes):
+        match = _RANGE.fullmatch(word)
+        low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+        if not 2 <= low <= high <= _MOST_NODES:
+            needed = f"--nodes: numbers from 2 to {_MOST_NODES} such as 4, 2,4 or 2-6 are needed"
+            raise InputError(f"{needed}; got '{one_line(word, 40)}'")
+        counts.extend(range(low, high + 1))
     named = [find_cluster_strategy(word) for word in _words("--strategies", strategies)]
     delay_s = _within("--delay", delay, "time", 0.0, math.inf, "") if delay is not None else 0.0
     words = [word for rate in rates for word in _words("--rate", rate)]
@@ -152,18 +159,6 @@ def _words(option: str, text: str) -> list[str]:
     if not all(words):
         raise InputError(f"{option}: names or numbers with commas between are needed; got '{one_line(text, 60)}'")
     return words
-
-
-def _node_counts(text: str) -> list[int]:
-    counts: list[int] = []
-    for word in _words("--nodes", text):
-        match = _RANGE.fullmatch(word)
-        low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
-        if not 2 <= low <= high <= _MOST_NODES:
-            needed = f"--nodes: numbers from 2 to {_MOST_NODES} such as 4, 2,4 or 2-6 are needed"
-            raise InputError(f"{needed}; got '{one_line(word, 40)}'")
-        counts.extend(range(low, high + 1))
-    return counts
 
 
 def _within(option: str, text: str, dimension: str, least: float, most: float, limits: str) -> float:
