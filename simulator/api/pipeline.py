@@ -161,12 +161,14 @@ def _paces(places: Places, question: StepQuestion, placement: Placement) -> list
             raise refused("layout", why)
     if not question.stragglers:
         return [1.0] * layout.pp
-    by_replica: list[list[float]] = []
-    for d in range(layout.dp or 1):
-        by_replica.append([])
-        for stage in range(layout.pp):
-            ranks = [placement.rank(tp=t, cp=c, dp=d, pp=stage) for t in range(layout.tp) for c in range(layout.cp)]
-            by_replica[d].append(max(straggler_pace(machine, nodes[rank], question.stragglers) for rank in ranks))
+
+    def pace(replica: int, stage: int) -> float:
+        ranks = (
+            placement.rank(tp=t, cp=c, dp=replica, pp=stage) for t, c in product(range(layout.tp), range(layout.cp))
+        )
+        return max(straggler_pace(machine, nodes[rank], question.stragglers) for rank in ranks)
+
+    by_replica = [[pace(d, stage) for stage in range(layout.pp)] for d in range(layout.dp or 1)]
     slowest = [max(paces) for paces in zip(*by_replica, strict=True)]
     if slowest not in by_replica:
         raise refused("stragglers", "in a pipeline, slow GPUs must all be of one of its replicas")

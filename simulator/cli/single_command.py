@@ -51,7 +51,7 @@ def answer_singles(written: CommandOptions, session: Session) -> Answers:
         results=results,
         notes=notes,
         document=partial(singles_document, written.what, results),
-        lines=partial(single_lines, results) if is_one else partial(sizes_lines, written.what, results),
+        lines=partial(single_lines, written.what, results),
         draw=(lambda _: b"") if is_one else later("reports.curves:draw_sizes", results, written.what),
     )
 
@@ -101,19 +101,26 @@ def _too_large(session: Session, question: Single) -> Iterator[str]:
         yield f"{question_words(question)}: does not fit: its operands take {format_size(moved_bytes)}, and {has}"
 
 
-def single_lines(found: Sequence[SingleResult], style: Style) -> list[str]:
-    """Return the answer of each machine: its time, the data sheet's, and the limiter with its reason."""
+def single_lines(workload: str, found: Sequence[SingleResult], style: Style) -> list[str]:
+    """Return the time of each machine, at each size; of one size also the data sheet's, and why it is so."""
+    one, last = found[0].size_bytes is None, found[-1]
     sheet = [(each.time_s, each.least_s) for each in found]
+    times = [format_duration(each.time_s) + (f" {each.answer.of}" if each.answer else "") for each in found]
+    against = [f"{time_s / least_s:.3g} x" if least_s else "-" for time_s, least_s in sheet]
     columns = [
         Column("machine", [each.machine for each in found], right=False),
-        Column("time", [_time(each) for each in found]),
-        Column(BAND_HEAD, [each.confidence.words for each in found]),
-        Column("data sheet", [format_duration(least_s) if least_s else "-" for _, least_s in sheet], spare=1),
-        Column("against it", [f"{time_s / least_s:.3g} x" if least_s else "-" for time_s, least_s in sheet], spare=2),
-        Column("bound by", [_bound(each) for each in found], right=False),
+        None if one else Column("size", [format_size(each.size_bytes or 0) for each in found]),
+        Column("time", times),
+        Column(BAND_HEAD, [each.confidence.words for each in found], spare=0 if one else 2),
+        Column("data sheet", [format_duration(s) if s else "-" for _, s in sheet], spare=1) if one else None,
+        Column("against it", against, spare=2) if one else None,
+        Column("bound by", [_bound(each) for each in found], right=False, spare=0 if one else 1),
     ]
-    clock = [line for each in found for line in _clock(each, found, style)]
-    lines = [*_head(found[0].words, found, style), *table_lines(columns, style), *clock]
+    title, sure = found[0].words if one else workload, [each.confidence for each in found]
+    lines = [*head_lines(title, style, sure, last.changed, last.name_among(found)), "", *table_lines(columns, style)]
+    if not one:
+        return lines
+    lines += [line for each in found for line in _clock(each, found, style)]
     return [*lines, *trust_lines(found[0].confidence, style, "time", full=True), *_why(found, style)]
 
 
@@ -124,27 +131,6 @@ def _clock(result: SingleResult, found: Sequence[SingleResult], style: Style) ->
     name = f" ({result.machine})" if len(found) > 1 else ""
     words = f"clock{name}: of a call after rest; in runs of seconds, which power and heat limit, its kernels take "
     return style.wrap(f"{words}{format_duration(sustained_s)}, {100.0 * more:.0f} % more", "dim", hang=2)
-
-
-def sizes_lines(workload: str, found: Sequence[SingleResult], style: Style) -> list[str]:
-    """Return one line for each size and machine."""
-    columns = [
-        Column("machine", [each.machine for each in found], right=False),
-        Column("size", [format_size(each.size_bytes or 0) for each in found]),
-        Column("time", [_time(each) for each in found]),
-        Column(BAND_HEAD, [each.confidence.words for each in found], spare=2),
-        Column("bound by", [_bound(each) for each in found], right=False, spare=1),
-    ]
-    return [*_head(workload, found, style), *table_lines(columns, style)]
-
-
-def _head(title: str, found: Sequence[SingleResult], style: Style) -> list[str]:
-    last = found[-1]
-    return [*head_lines(title, style, [each.confidence for each in found], last.changed, last.name_among(found)), ""]
-
-
-def _time(result: SingleResult) -> str:
-    return format_duration(result.time_s) + (f" {result.answer.of}" if result.answer is not None else "")
 
 
 def _bound(result: SingleResult) -> str:

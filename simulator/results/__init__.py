@@ -36,12 +36,8 @@ def html_text(text: str) -> str:
 def html_of(facts: Iterable[Fact]) -> str:
     """Return *facts* as an HTML table with escaped text, for notebooks; those that say nothing are left out."""
     said = ((fact.label, " ".join(filter(None, (fact.value, fact.said)))) for fact in facts)
-    lines = (
-        f"<tr><th style='text-align:left'>{html_text(label)}</th><td>{html_text(text)}</td></tr>"
-        for label, text in said
-        if text
-    )
-    return f"<table>{''.join(lines)}</table>"
+    row = "<tr><th style='text-align:left'>{}</th><td>{}</td></tr>".format
+    return f"<table>{''.join(row(html_text(label), html_text(text)) for label, text in said if text)}</table>"
 
 
 SCHEMA_VERSION = 1

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from itertools import groupby
 from typing import NamedTuple
 
 from simulator.units import BANDWIDTHS, DURATIONS, SIZES
@@ -87,10 +88,6 @@ def shortened_ring(ring: Sequence[int]) -> str:
 
 def ranges(numbers: Iterable[int]) -> str:
     """Return *numbers* in ascending order, consecutive ones as a range: ``0-4,7``."""
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ",".join(f"{a}-{b}" if b > a else str(a) for a, b in runs)
+    alike = groupby(enumerate(sorted(numbers)), lambda each: each[1] - each[0])
+    runs = ([number for _, number in run] for _, run in alike)
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)

@@ -180,11 +180,9 @@ def summing_s(timeline: Timeline) -> float:
         (updates if task.about.part == "update" else passes).append(span)
     if not passes or not updates:
         return 0.0
-    return (
-        min(span.start_s for span in passes)
-        + max(0.0, min(span.start_s for span in updates) - max(span.end_s for span in passes))
-        + max(0.0, timeline.end_s - max(span.end_s for span in updates))
-    )
+    between_s = max(0.0, min(span.start_s for span in updates) - max(span.end_s for span in passes))
+    after_s = max(0.0, timeline.end_s - max(span.end_s for span in updates))
+    return min(span.start_s for span in passes) + between_s + after_s
 
 
 def tied_s_of(timeline: Timeline) -> float:

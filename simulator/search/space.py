@@ -162,29 +162,22 @@ class Space:
         return sorted(set(halves))
 
     def _degrees(self, axis: str, most: int) -> list[int]:
-        known = dict(self.fixed)
-        if axis in known:
-            return [known[axis]]
-        return [n for n in range(1, max(1, min(most, self.device_count)) + 1) if self.device_count % n == 0]
+        numbers = range(1, max(1, min(most, self.device_count)) + 1)
+        return list(self._choices(axis, (n for n in numbers if self.device_count % n == 0)))
 
     def _choices(self, name: str, usual: Any) -> tuple[Any, ...]:
         known = dict(self.fixed)
         return (known[name],) if name in known else tuple(usual)
 
     def _shardings(self, pp: int, group: int) -> Iterator[tuple[int, int | None]]:
-        known = dict(self.fixed)
         for zero in self._choices("zero", (0, 1, 2, 3) if group > 1 else (0,)):
             if zero == 0:
                 yield 0, None
                 continue
-            if zero > 1 and pp > 1 and "zero" not in known:
+            if zero > 1 and pp > 1 and "zero" not in dict(self.fixed):
                 continue  # gradient shards would be scattered in every micro-batch, which DeepSpeed refuses with pp
-            if "shards" in known:
-                yield zero, known["shards"]
-                continue
-            yield zero, group
-            if zero == 3 and group > self.node_size > 1 and group % self.node_size == 0:
-                yield zero, self.node_size
+            within = zero == 3 and group > self.node_size > 1 and group % self.node_size == 0
+            yield from ((zero, n) for n in self._choices("shards", (group, self.node_size) if within else (group,)))
 
 
 def _chunk_counts(unit_count: int, pp: int) -> list[int]:
