@@ -83,7 +83,7 @@ def kept_in(path: str | None, of: str, what: str, stack: ExitStack) -> KeptResul
     effect("writes a file", f"--resume {shown}")
     head = json.dumps({what: of}) + "\n"
     try:
-        raw = _content(file, shown)
+        raw = read_user_file(file, _MAX_BYTES, f"--resume {shown}") if file.exists() else b""
         whole = raw[: raw.rfind(b"\n") + 1]
         first, *lines = whole.decode("utf-8", "replace").splitlines() or [""]
         if not (first == head.rstrip() if whole else head.encode().startswith(raw)):
@@ -112,15 +112,6 @@ def kept_in(path: str | None, of: str, what: str, stack: ExitStack) -> KeptResul
     if not whole:
         write(head)
     return KeptResults(found, lambda key, result: write(json.dumps([key, result, _sum(key, result)]) + "\n"))
-
-
-def _content(file: Path, shown: str) -> bytes:
-    if not file.exists():
-        return b""
-    try:
-        return read_user_file(file, _MAX_BYTES, shown)
-    except InputError as error:
-        raise InputError(f"--resume {error}") from None
 
 
 def _read(line: str) -> Any:

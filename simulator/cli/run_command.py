@@ -110,13 +110,11 @@ def run_lines(run: Run, style: Style, *, saves: bool) -> list[str]:
     ]
     head = head_lines(title, style, [result.confidence], result.changed)
     return blocks_apart(
-        [
-            head + style.wrap(_verdict(run), "bold", hang=2),
-            fact_lines(facts, style),
-            table_lines(columns, style) if len(shares) > 1 else [],
-            remedy_lines(result.remedies[:_SHOWN_REMEDIES], result, style) if result.remedies else [],
-            [*trust_lines(result.confidence, style), *next_lines(_next(run, saves=saves), style)],
-        ]
+        head + style.wrap(_verdict(run), "bold", hang=2),
+        fact_lines(facts, style),
+        table_lines(columns, style) if len(shares) > 1 else [],
+        remedy_lines(result.remedies[:_SHOWN_REMEDIES], result, style) if result.remedies else [],
+        [*trust_lines(result.confidence, style), *next_lines(_next(run, saves=saves), style)],
     )
 
 

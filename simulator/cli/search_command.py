@@ -273,12 +273,8 @@ def _after_curve(curve: Curve, written: CommandOptions, name: str, style: Style)
 def _curve_lines(curve: Curve, more: Callable[[Style], list[str]], style: Style) -> list[str]:
     results, first, last, step = curve.results, curve.results[0], curve.results[-1], curve.results[0].step
     each = counted(first.samples, step.sample.removesuffix("s"))
-    if len(results) == 1:
-        which = f"{first.device_count:,} GPUs"
-    elif not curve.is_weak:
-        which = "strong scaling"
-    else:
-        which = "weak scaling"
+    which = f"{'weak' if curve.is_weak else 'strong'} scaling" if len(results) > 1 else f"{first.device_count:,} GPUs"
+    if len(results) > 1 and curve.is_weak:
         whole, rest = divmod(first.samples, first.device_count)
         each = f"{each} on {first.device_count:,} devices" if rest else f"batch {whole:,} per device"
     machine = re.sub(r"^\d+ x ", "", first.machine)

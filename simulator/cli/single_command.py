@@ -190,7 +190,7 @@ def answer_programs(written: CommandOptions, session: Session) -> Answers:
     return Answers(
         results=results,
         document=partial(programs_document, written.what, results),
-        lines=lambda style: blocks_apart(program_lines(result, style) for result in results),
+        lines=lambda style: blocks_apart(*(program_lines(result, style) for result in results)),
         trace=lambda: (later("simulator.results.trace:program_trace")(results[0]), which),
         draw=later("reports.curves:draw_program", results[0]),
     )
@@ -218,10 +218,8 @@ def program_lines(result: ProgramResult, style: Style) -> list[str]:
     for (_, *row), names in alike.items():
         rows.append([f"{names[0]} and {len(names) - 1} alike" if len(names) > 1 else names[0], *row])
     return blocks_apart(
-        [
-            head_lines(head, style, [result.confidence], result.changed),
-            fact_lines(result.view, style),
-            table_of(marks, [False, True, True, True, True], style) if result.marks else [],
-            table_of(rows, [False, True, True, True, False], style),
-        ]
+        head_lines(head, style, [result.confidence], result.changed),
+        fact_lines(result.view, style),
+        table_of(marks, [False, True, True, True, True], style) if result.marks else [],
+        table_of(rows, [False, True, True, True, False], style),
     )

@@ -56,7 +56,7 @@ def step_lines(result: TrainingResult, style: Style, *, full: bool = False) -> l
         head += style.wrap(said, "bold", *([] if result.fits else ["red"]), hang=2)
     last = table.trust_lines(result.confidence, style, full=full)
     last += [] if full else table.next_lines(_next(result), style)
-    blocks = [
+    return table.blocks_apart(
         head,
         [*facts, *table.loss_lines(result.changed, style, full=full)],
         _account(result, style) if full and result.device_count > 1 else [],
@@ -70,8 +70,7 @@ def step_lines(result: TrainingResult, style: Style, *, full: bool = False) -> l
         alternative_lines("what would be faster", better, result, style) if better else [],
         alternative_lines("what if", result.what_if, result, style) if result.what_if else [],
         last if result.input is None else [],
-    ]
-    return table.blocks_apart(blocks)
+    )
 
 
 def _next(result: TrainingResult) -> str:

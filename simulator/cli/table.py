@@ -237,7 +237,7 @@ def next_lines(text: str, style: Style, command: str = "") -> list[str]:
     return [*style.wrap(f"{words}:" if command else words, hang=2), *(style.wrap_command(command) if command else [])]
 
 
-def blocks_apart(blocks: Iterable[Sequence[str]]) -> list[str]:
+def blocks_apart(*blocks: Sequence[str]) -> list[str]:
     """Return the lines of *blocks*, an empty line between those that have any."""
     return [line for block in blocks if block for line in ["", *block]][1:]
 

@@ -80,8 +80,7 @@ def _limited_s(machine: Machine, plan: Plan, slowed: Mapping[int, CapacityGiven]
     """Return by resource the seconds that it limits a transfer of *plan* while those in *slowed* give less."""
     everywhere = {_on_first(machine, r): r for r in sorted(slowed, key=lambda r: slowed[r].always, reverse=True)}
     least: dict[int, float] = {}
-    flows = (part for task in plan.tasks for part in task.parts if isinstance(part, Flow) and part.limits is not None)
-    for flow in flows:
+    for flow in (part for task in plan.tasks for part in task.parts if isinstance(part, Flow)):
         for limit in flow.limits.links if flow.limits is not None else ():
             of = limit.resource
             of = of if flow.at is None else everywhere.get(_on_first(machine, of), of)

@@ -129,7 +129,7 @@ def comparison_text(found: Comparison, style: Style = PLAIN) -> str:
 
 def _lines(found: Comparison, style: Style) -> list[str]:
     writers = (_head, _own, _classes, _worst, _outliers, _held, _judged, _drift, _left)
-    return blocks_apart(write(found, style) for write in writers)
+    return blocks_apart(*(write(found, style) for write in writers))
 
 
 def comparison_page(found: Comparison, command: str) -> str:
