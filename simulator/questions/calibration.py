@@ -42,10 +42,9 @@ class Calibration:
     ``compute`` multiplies the sustained arithmetic rate, ``bandwidth`` that of device memory, ``dispatch`` the time in
     which the host launches an operator, and ``by_class`` the time of one kernel class (``gemm``, ``convolution``,
     ``streaming``, ``rowwise``, ...).  None of them applies to the kernel classes in ``by_data_sheet``.  ``host`` holds
-    measured host times in seconds, which replace the constants of the same name in
-    ``dispatch.json``, or ``ISOLATED``.  ``neighbours`` holds measured kernels, by
-    variety; they correct what the factors, or the data sheet, give to kernels near them.  ``clocks`` holds measured
-    values of ``CLOCKS``, and leaves the rest to the model (:mod:`simulator.devices.gpu.rates`).
+    measured host times in seconds, which replace the constants of the same name in ``dispatch.json``, or ``ISOLATED``.
+    ``neighbours`` holds measured kernels, by variety; they correct what is given to kernels near them.  ``clocks``
+    holds measured values of ``CLOCKS``, and leaves the rest to the model (:mod:`simulator.devices.gpu.rates`).
     """
 
     compute: float = 1.0

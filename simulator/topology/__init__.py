@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from simulator.records import dataclass, replace
-from simulator.sums import sums_by_key
+from simulator.sums import lists_by_key, sums_by_key
 from simulator.topology.parts import NETWORK_LINKS, CpuPart, DeviceKind, LinkPart, NicPart, Part
 from simulator.topology.schema import NO_COSTS, MessagesSpec, Price, TransportSpec
 from simulator.topology.yaml_source import YamlSource
@@ -63,11 +63,8 @@ class Topology:
 
 def neighbours(names: Iterable[str], wires: Iterable[Wire]) -> dict[str, list[str]]:
     """Return those at the other ends of *wires* for each of *names*."""
-    beside: dict[str, list[str]] = {name: [] for name in names}
-    for wire in wires:
-        beside[wire.a].append(wire.b)
-        beside[wire.b].append(wire.a)
-    return beside
+    ends = (pair for wire in wires for pair in ((wire.a, wire.b), (wire.b, wire.a)))
+    return {name: [] for name in names} | lists_by_key(ends)
 
 
 def reached(start: str, beside: Mapping[str, Sequence[str]]) -> set[str]:
