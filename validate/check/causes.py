@@ -157,19 +157,14 @@ def setting_effects(
         if any(each.startswith(f"{name}=") for each in asked.known):
             without = {key: value for key, value in settings.items() if key != name}
             found += list(effects(asked_with(without), f"{name}={value}", is_set=True))[-1:]
-    for name, value in _others(asked.question, settings):
+    where, sends = asked.question.where, asked.question.collective in SENDING
+    there = {"all", "sends" if sends else "collectives", *(["several machines"] if (where.nodes or 1) > 1 else [])}
+    open_ = [each for each in _AMISS["settings"] if each["of"] in there and settings.keys().isdisjoint(each["names"])]
+    for name, value in ((each["names"][0], value) for each in open_ for value in each["values"]):
         with suppress(InputError):
             gains = effects(asked_with({**settings, name: value}), f"{name}={value}", is_set=False)
             found += sorted(gains, key=lambda each: each.other_s / each.time_s)[:1]
     return tuple(found)
-
-
-def _others(question: CollectiveQuestion, settings: dict[str, str]) -> Iterator[tuple[str, str]]:
-    found = {"all", "sends" if question.collective in SENDING else "collectives"}
-    found |= {"several machines"} if (question.where.nodes or 1) > 1 else set()
-    for setting in _AMISS["settings"]:
-        if setting["of"] in found and not settings.keys() & {*setting["names"]}:
-            yield from ((setting["names"][0], value) for value in setting["values"])
 
 
 _CAUSE_SIZES = 10  # sizes at which causes are simulated

@@ -10,6 +10,7 @@ from simulator.cli.table import Collected, blocks_apart, page_blocks, table_of
 from simulator.console import PLAIN, Style
 from simulator.errors import one_line
 from simulator.results import plain, taken
+from simulator.sums import lists_by_key
 from simulator.units import format_duration, format_size
 from validate.compare.classes import FAR, ClassErrors, in_words
 from validate.compare.comparison import MEASURED_ONLY, Comparison
@@ -69,11 +70,8 @@ def comparison_document(found: Comparison) -> dict[str, Any]:
 
 
 def _skipped_of(found: Comparison) -> dict[str, dict[str, int]]:
-    reasons: dict[str, Counter[str]] = {}
-    for row in found.rows:
-        if row.skipped:
-            reasons.setdefault(row.table, Counter())[row.skipped] += 1
-    return {table: dict(_by_count(counts)) for table, counts in sorted(reasons.items())}
+    reasons = lists_by_key((row.table, row.skipped) for row in found.rows if row.skipped)
+    return {table: dict(_by_count(Counter(every))) for table, every in sorted(reasons.items())}
 
 
 def _by_count(counts: Counter[str]) -> list[tuple[str, int]]:

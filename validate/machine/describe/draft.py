@@ -183,22 +183,16 @@ def _adapters(placement: Attachments) -> tuple[list[str], list[str]]:
     return devices, links
 
 
-def _through_switches(cards: Sequence[driver.Card], matrix: Matrix) -> int:
-    counts = {matrix.nvlinks(a, b) for a in range(matrix.gpus) for b in range(matrix.gpus) if a != b}
-    part = load_part(driver.driver_part(cards[0]) or "")
-    if len(counts) != 1 or 0 in counts or not isinstance(part, GpuPart) or part.nvlink_count is None:
-        return 0
-    (count,) = counts
-    return count if count * (matrix.gpus - 1) > part.nvlink_count else 0
-
-
 def _nvlinks(cards: Sequence[driver.Card], matrix: Matrix | None) -> tuple[list[str], list[str], list[str]]:
     """Return the lines of a mesh of NVLinks, or those of the switch that joins them and of its links."""
     gpus = range(matrix.gpus if matrix is not None else 0)
     if matrix is None or not any(matrix.nvlinks(a, b) for a in gpus for b in gpus):
         return [], [], []
     link, switch = driver.nvlink_parts(driver.driver_part(cards[0]) or "")
-    if count := _through_switches(cards, matrix):
+    counts = {matrix.nvlinks(a, b) for a in gpus for b in gpus if a != b}
+    first, count = load_part(driver.driver_part(cards[0]) or ""), max(counts) if len(counts) == 1 else 0
+    most = first.nvlink_count if isinstance(first, GpuPart) else None
+    if most is not None and count * (matrix.gpus - 1) > most:  # more than it has: all lead to switches
         wired = f'- {{between: ["gpu[0-{len(cards) - 1}]", nvswitch0], part: {link}, count: {count}}}'
         return [], [f"nvswitch0: {{part: {switch}}}" if switch else "nvswitch0: {kind: nvlink-switch}"], [wired]
     for a in gpus:
