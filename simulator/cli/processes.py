@@ -83,7 +83,10 @@ def kept_in(path: str | None, of: str, what: str, stack: ExitStack) -> KeptResul
     effect("writes a file", f"--resume {shown}")
     head = json.dumps({what: of}) + "\n"
     try:
-        raw = read_user_file(file, _MAX_BYTES, f"--resume {shown}") if file.exists() else b""
+        try:
+            raw = read_user_file(file, _MAX_BYTES, shown) if file.exists() else b""
+        except InputError as error:
+            raise InputError(f"--resume {error}") from None
         whole = raw[: raw.rfind(b"\n") + 1]
         first, *lines = whole.decode("utf-8", "replace").splitlines() or [""]
         if not (first == head.rstrip() if whole else head.encode().startswith(raw)):

@@ -115,11 +115,8 @@ def _title(result: TrainingResult) -> str:
         batch += f" x {programs} programs"
     if step.tokens:
         batch += f" x {counted(step.tokens // step.samples, 'token')}"
-    how = [
-        batch,
-        *how_words(result, view.precision_words(step)),
-        *([view.divided_words(result)] if result.strategy else []),
-    ]
+    divided = [view.divided_words(result)] if result.strategy else []
+    how = [batch, *how_words(result, view.precision_words(step)), *divided]
     where = f"{step.device} ({step.part})" if result.device_count == 1 else view.device_words(result)
     what = f"{view.MODE_WORDS[step.options.mode]} of {step.workload} ({parameter_words(step)})"
     return f"{result.machine}, {where}: {what}, {', '.join(how)}"
@@ -197,19 +194,14 @@ def parameter_words(step: StepResult) -> str:
 def _account(result: TrainingResult, style: Style) -> list[str]:
     whole_s = result.step_time_s or 1.0
     rows = [["why so long", "time", "share"]]
-    rows += [
-        [view.SHARE_WORDS[name], format_duration(s), percent(s / whole_s)]
-        for name, s in view.time_shares(result).items()
-    ]
+    shares = view.time_shares(result).items()
+    rows += [[view.SHARE_WORDS[name], format_duration(s), percent(s / whole_s)] for name, s in shares]
     streams = [["streams", "busy", "share", "waits"]]
     for name, use in result.streams.items():
         waits = ", ".join(f"{format_duration(s, 3)} for {other}" for other, s in use.waits_s.items()) or "-"
         streams.append([name.replace("/", " "), format_duration(use.busy_s), percent(use.busy_s / whole_s), waits])
-    return [
-        *table.table_of(rows, [False, True, True], style),
-        "",
-        *table.table_of(streams, [False, True, True, False], style),
-    ]
+    of_streams = table.table_of(streams, [False, True, True, False], style)
+    return table.blocks_apart(table.table_of(rows, [False, True, True], style), of_streams)
 
 
 def _kinds(result: StepResult, style: Style) -> list[str]:
@@ -330,11 +322,8 @@ def _input(run: InputRun, samples: int, sample: str, style: Style) -> list[str]:
     kept = f", {format_size(run.kept_bytes, 3)} of the set" if run.kept_bytes else ""
     lacks = ": more than there is" if run.buffers_bytes > run.memory_bytes else ""
     facts.append(Fact("host memory", f"{format_size(run.buffers_bytes, 3)} of batches{kept}{has}{lacks}"))
-    lines = [
-        *style.wrap(f"input: {name}from {where}, {resized}{loader}", "bold"),
-        *alone,
-        *table.fact_lines(facts, style),
-    ]
+    title = style.wrap(f"input: {name}from {where}, {resized}{loader}", "bold")
+    lines = [*title, *alone, *table.fact_lines(facts, style)]
     if run.cures:
         times = [(each.change, each.step_time_s) for each in run.cures]
         rows = [[change, format_duration(s), f"{run.period_s / s:.2f} x"] for change, s in times]
