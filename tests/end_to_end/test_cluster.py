@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -49,8 +50,12 @@ def namespaces_of(pid: int) -> list[str]:
 def workers_of(process: subprocess.Popen[str]) -> list[int]:
     """Return the workers that are in their namespace; commands that set up a host run there too, and end at once."""
     inside = [pid for name in namespaces_of(process.pid) for pid in processes_in(name)]
-    lines = {pid: Path(f"/proc/{pid}/cmdline") for pid in inside}
-    return [pid for pid, line in lines.items() if line.exists() and b"multiprocessing" in line.read_bytes()]
+    workers = []
+    for pid in inside:
+        with suppress(OSError):  # it has ended since
+            if b"multiprocessing" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                workers.append(pid)
+    return workers
 
 
 @pytest.fixture(scope="module")

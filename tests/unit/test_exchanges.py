@@ -194,7 +194,7 @@ def test_sums_of_floats_are_right_within_rounding(monkeypatch, strategy):
     brought = [torch.randn(N_ELEMENTS, generator=made) for _ in range(16)]
     exact = torch.stack(brought).double().sum(0)
     bound = 16 * torch.finfo(torch.float32).eps * torch.stack(brought).double().abs().sum(0)
-    for process, rank in enumerate(run(found, monkeypatch, torch.float32, brought)[:16]):
+    for process, rank in enumerate(run(found, monkeypatch, brought)[:16]):
         assert bool(((rank.buffers[process].double() - exact).abs() <= bound).all())
 
 
