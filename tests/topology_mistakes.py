@@ -413,7 +413,17 @@ CASES: dict[str, tuple[str, list[str]]] = {
     ),
     "groups_of_unknown_nodes": (
         HEAD + "cluster:\n  groups:\n    - {node: p3.16xlrage, nodes: 2}\n    - {node: p3.2xlrage, count: 2}\n",
-        ["t.yaml:6:26: unknown key 'count'; allowed: node, fabric, nodes, uplink"],
+        [
+            (
+                "t.yaml:5:14: p3.16xlrage: no such file and no built-in topology; "
+                "did you mean 'p3.16xlarge'? (simulate machines)"
+            ),
+            (
+                "t.yaml:6:14: p3.2xlrage: no such file and no built-in topology; "
+                "did you mean 'p3.2xlarge'? (simulate machines)"
+            ),
+            "t.yaml:6:26: unknown key 'count'; allowed: node, fabric, nodes, uplink",
+        ],
     ),
     "groups_of_nodes_that_are_not_there": (
         HEAD + "cluster:\n  groups:\n    - {node: p3.16xlrage, nodes: 2}\n    - {node: p3.2xlrage}\n",
@@ -464,17 +474,17 @@ CASES: dict[str, tuple[str, list[str]]] = {
         "name: x\ntrays: 2\n" + CLUSTER,
         [
             "t.yaml:1:1: the key 'schema_version' is missing",
+            "t.yaml:2:1: trays belong to the file of the node",
             (
-                "t.yaml:3:9: p3.16xlarg: no such file and no built-in topology; "
+                "t.yaml:4:9: p3.16xlarg: no such file and no built-in topology; "
                 "did you mean 'p3.16xlarge'? (simulate machines)"
             ),
-            "t.yaml:4:10: cluster.nodes: must be greater than or equal to 1; got 0",
+            "t.yaml:5:10: cluster.nodes: must be greater than or equal to 1; got 0",
             (
-                "t.yaml:5:11: no network link is called 'ethernet-10gb', and it is not a rate such as 25Gbit/s; "
+                "t.yaml:6:11: no network link is called 'ethernet-10gb', and it is not a rate such as 25Gbit/s; "
                 "did you mean 'ethernet-10g'?"
             ),
-            "t.yaml:6:11: no part is called 'ethernet-swich'; did you mean 'ethernet-switch'?",
-            "t.yaml:7:8: trays belong to the file of the node",
+            "t.yaml:7:11: no part is called 'ethernet-swich'; did you mean 'ethernet-switch'?",
         ],
     ),
     "groups_of_unknown_nodes_beside_other_faults": (

@@ -212,9 +212,10 @@ def _part_files() -> dict[str, Path]:
     return {path.stem: path for path in sorted(builtin_folder().glob("parts/*/*.yaml"))}
 
 
-def part_names(kind: str | None = None) -> list[str]:
+@lru_cache(maxsize=8)
+def part_names(kind: str | None = None) -> tuple[str, ...]:
     """Return the names of the catalogue's parts, of all kinds or one: gpu, cpu, link, switch, nic, storage."""
-    return [name for name, path in _part_files().items() if kind is None or path.parent.name == kind]
+    return tuple(name for name, path in _part_files().items() if kind is None or path.parent.name == kind)
 
 
 @lru_cache(maxsize=8)

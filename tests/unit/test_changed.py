@@ -35,7 +35,7 @@ def lines(words: list[str], capsys: pytest.CaptureFixture[str]) -> list[str]:
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        ([*RING, *SLOW], "gpu0-switch0 at 0.5 of its bandwidth: 30 ms instead of 15 ms (+100.0 %)"),
+        ([*RING, *SLOW], "gpu0-switch0 at 0.5 of its bandwidth: the whole takes 30 ms instead of 15 ms (+100.0 %)"),
         ([*RING, "--slow-link", "gpu0-switch0:0x@1ms..3ms"], "gpu0-switch0 down from 1 ms to 3 ms: "),
         ([*RING, "--slow-link", "gpu0-switch0:0.5x@1ms"], "gpu0-switch0 at 0.5 of its bandwidth from 1 ms on: "),
         ([*RING, "--neighbour", "gpu0-gpu1:4GB/s"], "another job moves 4 GB/s over gpu0-gpu1: "),

@@ -100,7 +100,7 @@ def test_machines_are_chosen_by_gpu_count_and_nodes(capsys):
 
 
 def test_parts_and_networks_are_chosen_by_sort_and_words(capsys):
-    assert [entry["name"] for entry in listed(["parts", "--kind", "gpu"], capsys)] == part_names("gpu")
+    assert [entry["name"] for entry in listed(["parts", "--kind", "gpu"], capsys)] == [*part_names("gpu")]
     volta = listed(["parts", "--kind", "gpu", "volta"], capsys)
     assert {"v100-sxm2-16gb", "titan-v"} <= {entry["name"] for entry in volta} < set(part_names("gpu"))
     images = listed(["networks", "--sample", "images"], capsys)

@@ -190,7 +190,10 @@ def test_json_is_one_document(capsys, good):
         (["calibrate", "OPS", "--device", "t44"], "--device: no GPU or CPU part 't44'; did you mean 't4'?"),
         (["calibrate", "OPS", "--device", "l4"], "no row of l4 that can be predicted and has a grade of A, B"),
         (["calibrate", "OPS", "--device", "t4", "--trust", ","], "--trust: grades such as A,B are needed"),
-        (["calibrate", "nope.csv", "--device", "t4"], "nope.csv: cannot be read: No such file or directory"),
+        (
+            ["calibrate", "nope.csv", "--device", "t4"],
+            "nope.csv: is not there; a folder that validate run wrote is needed",
+        ),
         (["calibrate", "GOOD", "--device", "t4"], "no table of operators: missing columns op, dtype"),
         (["calibrate", "OPS", "--device", "t4", "--out", "."], "--out .: is a folder"),
         (["calibrate", "OPS", "--device", "t4", "--out", "OPS"], "--out OPS: is the table; name another file"),

