@@ -16,6 +16,7 @@ from simulator.results.comparison import ComparisonWidth, Ratio, ratio_of, times
 from simulator.results.confidence import BAND_HEAD, ends_words
 from simulator.results.result import listed
 from simulator.spelling import word_of
+from simulator.step.precision import is_plain_half
 from simulator.sums import lists_by_key
 from simulator.units import format_bandwidth, format_duration, format_size, parse_quantity
 
@@ -29,7 +30,6 @@ _NO_CHOICE: Mapping[str, str] = {  # why the fastest value of an option is not t
     **dict.fromkeys(("slow_link", "neighbour", "straggler", "lose", "contention"), "say what happens to a machine"),
 }
 _SAME_RESULT = ("attention=", "gelu=", "cross_entropy=", "norms=", "expert_kernels=")  # sizes: ways to compute the same
-_WITHOUT_MASTERS = ("fp16", "bf16")
 _COST = {"nodes", "gpus", "fabric"}  # options of which more costs more
 
 
@@ -59,7 +59,7 @@ class Contest(NamedTuple):
     def unlike(self) -> list[str]:
         """The options whose fastest value is not the one to use."""
         alike = {"seq_len"} if self.unit == "token" else set()
-        if not any(row.get("precision") in _WITHOUT_MASTERS for row in self.ranked):
+        if not any(map(_plain_half, self.ranked)):
             alike.add("precision")  # mixed precision is used in place of fp32
         if "sizes" in self.over and all(str(row["sizes"]).startswith(_SAME_RESULT) for row in self.rows):
             alike.add("sizes")
@@ -97,7 +97,7 @@ class Contest(NamedTuple):
         for why, names in lists_by_key((_NO_CHOICE[name], word_of(name)[2:]) for name in self.unlike).items():
             told.append(f"values of {listed(names)} {why}, so none is recommended")
         trains = not re.search("--mode (?!train)", self.rows[0]["question"])
-        if trains and any(row.get("precision") in _WITHOUT_MASTERS for row in self.ranked):
+        if trains and any(map(_plain_half, self.ranked)):
             told.append("plain fp16 and bf16 keep no master weights in fp32, and the loss may diverge")
         return "; ".join(told)
 
@@ -212,6 +212,10 @@ def least_unfit(rows: Sequence[Row]) -> Row | None:
 def samples_of(row: Row) -> int:
     """Return the samples of a step."""
     return round(float(row["samples_per_s"] or 0.0) * float(row["time_s"] or 0.0))
+
+
+def _plain_half(row: Row) -> bool:
+    return is_plain_half(row.get("precision", "torch"))
 
 
 def _amount(text: str) -> float:

@@ -178,6 +178,7 @@ def narrowing_of(question: Any, facts: AnswerFacts, widest: str = "") -> str:
 def torch_lacks(question: StepQuestion) -> Iterator[str]:
     """Yield why torch cannot run the step by itself, each reason with its option."""
     from simulator.questions.options import NOT_IN_TORCH, USUAL, said_of
+    from simulator.step.precision import is_plain_half
 
     layout, options, sizes = question.layout, question.options, dict(question.sizes)
     for begin, why in WORDS["not_of_torch"].items():
@@ -186,7 +187,7 @@ def torch_lacks(question: StepQuestion) -> Iterator[str]:
     lacks = {
         "optimizer": options.optimizer in NOT_IN_TORCH,
         "lora_weights": said_of(question.sizes, "lora_weights") != "plain",
-        "lora": "lora" in sizes and options.precision in ("fp16", "bf16"),
+        "lora": "lora" in sizes and is_plain_half(options.precision),
         "cross_entropy": question.loss_way != "plain",
         "parts": options.recompute_parts != USUAL.recompute_parts or options.recompute_blocks is not None,
         "layers": layout.divides_network,

@@ -7,7 +7,7 @@ from simulator.devices.predict import Device, allowed_ways, kernel_cost
 from simulator.questions.options import Policy, StepOptions
 from simulator.questions.where import TORCH_RELEASE_MONTHS
 from simulator.records import dataclass, replace
-from simulator.step.precision import autocasts, casts, has_master, storage_of
+from simulator.step.precision import autocasts, casts, has_master, is_plain_half, storage_of
 from simulator.workload.backward import Formats, one_format, with_indices
 from simulator.workload.kernels import Kernel, Rowwise, Streaming
 from simulator.workload.network import Layer, Network, block_name, once, readers_of
@@ -47,7 +47,7 @@ def wide_in(network: Network, options: StepOptions) -> tuple[bool, ...]:
     """
     if autocasts(options.precision):
         return wide_tensors(network)
-    plain = options.precision in ("fp16", "bf16") and options.framework == "pytorch"
+    plain = is_plain_half(options.precision) and options.framework == "pytorch"
     return _within_adapters(network) if plain else (False,) * len(network.elements)
 
 
@@ -93,7 +93,7 @@ def formats_of(network: Network, options: StepOptions, *, in_blocks: bool = Fals
     # Mixed precision computes the loss in fp32 though its scores are in half precision; and so do trainers of language
     # models in plain half precision, which cast the scores first (Hugging Face's ForCausalLMLoss and torchtitan's
     # cross_entropy_loss).
-    plain = options.precision in ("fp16", "bf16") and network.tokens > 0
+    plain = is_plain_half(options.precision) and network.tokens > 0
     if options.trains and (plain or casts(options.precision) or has_master(options.precision)):
         copied = options.framework != "megatron" and not whole
         return _wide_loss(network, half, copied=copied, wide=wide_in(network, options))

@@ -51,9 +51,8 @@ class _Issuer:
         self.network, self.options = network, options
         self.is_megatron = options.framework == "megatron"
         self.lowering = Lowering(device, network, options)
-        self.known: dict[
-            tuple[ops.Operator, ops.Phase, Mix, bool], tuple[float, DeviceWork] | None
-        ] = {}  # blocks repeat
+        # Blocks repeat.
+        self.known: dict[tuple[ops.Operator, ops.Phase, Mix, bool], tuple[float, DeviceWork] | None] = {}
         self.runs: dict[tuple[Streaming, ...], DeviceWork] = {}
         self.passes: dict[tuple[KernelRun, Part], tuple[float, DeviceWork]] = {}
         self.updates: dict[int, tuple[float, DeviceWork]] = {}  # of single tensors, by their elements

@@ -74,6 +74,11 @@ def has_master(policy: Policy) -> bool:
     return policy in _MASTER
 
 
+def is_plain_half(policy: Policy) -> bool:
+    """Return whether parameters and the optimiser's states too are in 16 bits alone."""
+    return policy in ("fp16", "bf16")
+
+
 def parameter_bytes(policy: Policy) -> int:
     """Return the bytes of a trained parameter in each replica, of gradients, and of what ranks send each other."""
     return ELEMENT_BYTES["fp32" if casts(policy) else storage_of(policy)]
