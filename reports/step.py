@@ -56,7 +56,7 @@ def _figure(result: TrainingResult) -> Figure:
         head += f", {view.divided_words(result)}"
     _draw_title(figure, head)
     rate = f"{format_duration(result.step_time_s)}, {rate_words(result.throughput)} {step.sample}/s"
-    rate += f"; bound by {view.bound_words(result)}"
+    rate += f"; bound by {view.limiting_words(result)}"
     if several:
         rate += f"; {percent(result.scaling_efficiency)} of {result.device_count} devices alone"
     if not result.fits:

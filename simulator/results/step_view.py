@@ -186,9 +186,10 @@ def link_words(machine: Machine, use: LinkUse) -> str:
 
 
 def limiting_words(result: TrainingRun) -> str:
-    """Return what bounds a step; of several devices, with the largest part lost besides."""
-    alone = result.device_count == 1 or result.bound == "input"
-    return bound_words(result) if alone else limit_words(result, " (its kernels)")
+    """Return what bounds a step, with the stage of its input; of several devices, with the largest part lost besides."""
+    if result.input is not None and result.bound == "input":
+        return f"{BOUND_WORDS['input']}: {INPUT_WORDS[result.input.bound]}"
+    return BOUND_WORDS[result.bound] if result.device_count == 1 else limit_words(result, " (its kernels)")
 
 
 def limit_words(result: TrainingRun, of_kernels: str = "") -> str:
@@ -296,12 +297,6 @@ MODE_WORDS, FORMAT_WORDS, SHARE_WORDS = WORDS["modes"], WORDS["formats"], WORDS[
 def kernel_words(name: str) -> str:
     """Return what readers call the class *name* of kernels."""
     return CLASSES[name].word if name in CLASSES else name
-
-
-def bound_words(result: TrainingRun) -> str:
-    """Return what bounds a step; if it waits for input, with the stage of the input."""
-    name, words = result.bound, BOUND_WORDS[result.bound]
-    return f"{words}: {INPUT_WORDS[result.input.bound]}" if result.input is not None and name == "input" else words
 
 
 def precision_words(result: StepResult) -> str:

@@ -278,6 +278,14 @@ def test_a_trace_of_a_step(tmp_path, capsys: pytest.CaptureFixture[str]) -> None
     assert document["deviceProperties"]
 
 
+def test_a_figure_says_what_bounds_a_step_as_the_text_does(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--topology", "2x-rtx4090-desktop", "--workload", "gpt2", "--batch", "4"]
+    assert run([*asked, "--plot", str(tmp_path / "step.svg"), "--quiet"]) == 0
+    bound = re.search(r"^bound by +(.+)$", capsys.readouterr().out, re.MULTILINE)
+    assert bound is not None and "exposed" in bound[1]
+    assert f"bound by {bound[1]}" in (tmp_path / "step.svg").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("kind", ["svg", "png", "pdf"])
 def test_a_figure_of_a_step_is_the_same_each_time(kind: str, tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
     files = [tmp_path / f"{name}.{kind}" for name in ("first", "second")]
