@@ -282,7 +282,8 @@ def test_a_figure_says_what_bounds_a_step_as_the_text_does(tmp_path, capsys: pyt
     asked = ["--topology", "2x-rtx4090-desktop", "--workload", "gpt2", "--batch", "4"]
     assert run([*asked, "--plot", str(tmp_path / "step.svg"), "--quiet"]) == 0
     bound = re.search(r"^bound by +(.+)$", capsys.readouterr().out, re.MULTILINE)
-    assert bound is not None and "exposed" in bound[1]
+    assert bound is not None
+    assert "exposed" in bound[1]
     assert f"bound by {bound[1]}" in (tmp_path / "step.svg").read_text(encoding="utf-8")
 
 
