@@ -186,7 +186,7 @@ def link_words(machine: Machine, use: LinkUse) -> str:
 
 
 def limiting_words(result: TrainingRun) -> str:
-    """Return what bounds a step, with the stage of its input; of several devices, also the largest part lost besides."""
+    """Return what bounds a step, with its input's stage; of several devices, also the largest part lost besides."""
     if result.input is not None and result.bound == "input":
         return f"{BOUND_WORDS['input']}: {INPUT_WORDS[result.input.bound]}"
     return BOUND_WORDS[result.bound] if result.device_count == 1 else limit_words(result, " (its kernels)")
