@@ -71,7 +71,7 @@ class StepQuestion(Checked):
     - ``strategy``: the strategy that exchanges gradients or shards; exchanges within layers use NCCL.
     - ``algorithm``, ``protocol``, ``nvls``: what replaces NCCL's own choice in all its collectives, as in
       :class:`~simulator.questions.collective.CollectiveQuestion`.
-    - ``bucket_bytes``: gradients are exchanged in buckets of this size during the backward pass; 0: all after it.
+    - ``bucket_bytes``: gradients are exchanged in buckets of this size during the backward pass; 0: computing waits.
       Shards of parameters (``zero=3``) are exchanged unit by unit.
     - ``sums_in_fp32``: 16-bit gradients are summed in fp32.
     - ``gathers_in_fp32``: with ``zero=3``, parameters are gathered in fp32 and autocast casts what was gathered (FSDP

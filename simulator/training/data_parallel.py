@@ -117,7 +117,9 @@ def write_data_parallel(outline: StepOutline, *, copies: bool) -> None:
         for number in done:
             ended = over.pop(number)
             if layout.zero == 2:
-                summed(number, [ended[place] for place in range(len(passes))])
+                ends = summed(number, [ended[place] for place in range(len(passes))])
+                if not bucket_bytes:
+                    crew.wait_for(ends)
     sums_end = summed(last, [over[last][place] for place in range(len(passes))])
     for bucket, number in zip(buckets, sums_end, strict=False) if copies and not question.bucket_views else ():
         emptying = [bucket_copy(role.place.device, bucket.gradients, element_bytes) for role in crew.roles]

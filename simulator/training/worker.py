@@ -258,9 +258,15 @@ class RankRoles:
     def go_on(self, activities: Mapping[str, int]) -> None:
         """Continue after *activities*, by stream, which stand for skipped work."""
         for worker in self.workers:
+            worker.waits_once = tuple(activities.values()) if worker.waits_once and activities else worker.waits_once
             for stream in ("host", "compute"):
                 if (number := activities.get(worker.prefix + stream)) is not None:
                     worker.last = (number,)
+
+    def wait_for(self, activities: Iterable[int]) -> None:
+        """Let each device's next kernel wait for *activities*."""
+        for worker in self.workers:
+            worker.waits_once = tuple(activities)
 
     def passes(self) -> list[tuple[Launch, ...]]:
         """Return the issues of all roles before the update, as one tuple of equivalent issues per position."""
@@ -279,8 +285,8 @@ class RankRoles:
             waited = [*after, *(number for number in needed if number not in during)] if needed else after
             self._before = [*self.last, *waited, *during] if is_product else None
             found = [worker.issue(issue, after=waited, micro_batch=micro_batch) for worker, issue in roles]
-            for worker in self.workers if during else ():
-                worker.waits_once = tuple(during)
+            if during:
+                self.wait_for(during)
             return found
         launched = [number for worker, issue in roles for number in worker.launch(issue, micro_batch)]
         before = [*launched, *self.last, *after, *needed, *(n for worker in self.workers for n in worker.waits_once)]
