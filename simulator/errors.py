@@ -1,7 +1,5 @@
 """All errors that a user can meet, their wording and places; faults of an input are raised together."""
 
-from __future__ import annotations
-
 import difflib
 import math
 import re
@@ -197,10 +195,10 @@ class InputError(TopocastError):
         lines = [fault.spelt(door) for fault in self.faults] + ([f"and {self.more} more"] if self.more else [])
         return "\n".join(lines if door != "value" else [line.removeprefix(": ") for line in lines])
 
-    def __reduce__(self) -> tuple[type[InputError], tuple[tuple[Fault, ...], int]]:
+    def __reduce__(self) -> "tuple[type[InputError], tuple[tuple[Fault, ...], int]]":
         return type(self), (self.faults, self.more)
 
-    def changed(self, change: Callable[[Fault], Fault]) -> InputError:
+    def changed(self, change: Callable[[Fault], Fault]) -> "InputError":
         """Return the error with *change* applied to each fault."""
         return InputError([change(fault) for fault in self.faults], self.more)
 

@@ -1,7 +1,5 @@
 """Results that are found once: :class:`Kept`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable
 from copy import copy
 from math import inf
@@ -37,7 +35,7 @@ class Kept:
             raise copy(found)
         return found  # type: ignore[return-value]
 
-    def without(self, *keys: Hashable) -> Kept:
+    def without(self, *keys: Hashable) -> "Kept":
         """Return a copy without the results for *keys*."""
         other = Kept(self._most)
         other._young, other._old = ({k: held[k] for k in held if k not in keys} for held in (self._young, self._old))

@@ -1,7 +1,5 @@
 """:func:`dataclass`, as the standard library's, with methods made when first looked up, to start fast."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, FrozenInstanceError

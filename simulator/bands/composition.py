@@ -1,7 +1,5 @@
 """The band of an answer (:class:`Band`), from the errors of its parts (docs/decisions/bands.md)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Hashable, Iterable
 from functools import lru_cache
@@ -57,7 +55,7 @@ class AnswerFacts:
     calibrated: bool = False
     unmeasured: str = ""  # in words, of what too few rows were measured
     kernels: tuple[str, ...] = ()  # their classes
-    exchange: AnswerFacts | None = None  # those of a step: what lies outside in a part does so in the whole
+    exchange: "AnswerFacts | None" = None  # those of a step: what lies outside in a part does so in the whole
     changed: bool = False  # the question changes the machine, so that its rows are another's
 
     @property

@@ -1,7 +1,5 @@
 """The command line ``simulate``."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence
@@ -38,7 +36,7 @@ def read(arguments: Sequence[str]) -> object:
     return read_app(_app(arguments), "simulate", list(arguments), _MODULES)
 
 
-def _app(given: Sequence[str]) -> click.Command:
+def _app(given: Sequence[str]) -> "click.Command":
     found: click.Command = import_module(_MODULES.get(given[0] if given else "", _MAIN)).app
     return found
 

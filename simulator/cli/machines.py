@@ -1,7 +1,5 @@
 """The machines of ``--topology``, the GPUs of ``--gpus``, the file of ``--calibration`` (docs/decisions/console.md)."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The outputs of commands: printed, written and drawn (:class:`Asked`), or kept within a process (:func:`captured`)."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import sys
@@ -174,7 +172,7 @@ def captured(arguments: Sequence[str], *, brief: bool = False) -> CommandOutput:
 class Brief(Session):
     """Answers steps without advice, which takes longer than they do themselves."""
 
-    def advised(self, question: StepQuestion, samples: SamplesOption = "batch") -> TrainingResult:
+    def advised(self, question: "StepQuestion", samples: "SamplesOption" = "batch") -> "TrainingResult":
         """Return the answer to *question*, as :meth:`step` does."""
         del samples
         return self.step(question)

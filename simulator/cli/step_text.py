@@ -1,7 +1,5 @@
 """The result of a step as text."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING
@@ -267,7 +265,7 @@ def remedy_lines(remedies: Sequence[Remedy], result: TrainingResult, style: Styl
     return [*lines, *mark_lines((row[2] for row in rows[: len(rows) * (shown == 3)]), style)]
 
 
-def _servers(run: ServerRun, style: Style) -> list[str]:
+def _servers(run: "ServerRun", style: Style) -> list[str]:
     whole_s = run.period_s or 1.0
     rows = [["through servers", "at work", "share of a step"]]
     rows += [[stage, format_duration(seconds), percent(seconds / whole_s)] for stage, seconds in run.stages_s.items()]
@@ -296,7 +294,7 @@ def _checkpoints(found: Checkpoints, style: Style) -> list[str]:
     return [*style.wrap(title, "bold"), *table.table_of(rows, [False, True, False], style)]
 
 
-def _input(run: InputRun, samples: int, sample: str, style: Style) -> list[str]:
+def _input(run: "InputRun", samples: int, sample: str, style: Style) -> list[str]:
     asked = run.asked
     where = " and ".join(dict.fromkeys(run.disks)) if run.disks else "memory"
     name = "" if asked.name == "input" else f"{asked.name} "
@@ -331,7 +329,7 @@ def _input(run: InputRun, samples: int, sample: str, style: Style) -> list[str]:
     return lines
 
 
-def _epochs(run: InputRun) -> list[Fact]:
+def _epochs(run: "InputRun") -> list[Fact]:
     asked, steps, several = run.asked, counted(run.epoch_steps, "step"), run.asked.epochs > 1
     said = {
         "first epoch": (run.first_s, steps, several and run.cached_share),

@@ -1,7 +1,5 @@
 """The options that ``options.yaml`` declares: as parameters of commands, as text, and which question reads which."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -138,7 +136,7 @@ class CommandOptions(SimpleNamespace):
             raise TypeError(f"no such options: {', '.join(sorted(unknown))}")
         super().__init__(**{**DEFAULTS, **said})
 
-    def but(self, **said: Any) -> CommandOptions:
+    def but(self, **said: Any) -> "CommandOptions":
         """Return these options with what is *said* in place of their own."""
         return CommandOptions(**{**vars(self), **said})
 

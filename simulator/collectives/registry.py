@@ -1,7 +1,5 @@
 """Strategies by name: built-in ones, and those of packages' entry points ``topocast.strategies``."""
 
-from __future__ import annotations
-
 import pkgutil
 import re
 from functools import lru_cache
@@ -79,7 +77,7 @@ def _registered() -> list[str]:
     return sorted(set(_plugins()) - set(_BUILT_IN) - set(_NAMED_ONLY))
 
 
-def _plugins() -> dict[str, metadata.EntryPoint]:
+def _plugins() -> "dict[str, metadata.EntryPoint]":
     from importlib import metadata  # built-in strategies need no packages
 
     return {point.name: point for point in metadata.entry_points(group=ENTRY_POINT_GROUP)}

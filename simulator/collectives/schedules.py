@@ -1,7 +1,5 @@
 """Collective algorithms as schedules, who sends what to whom in which round (docs/decisions/collectives.md)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
@@ -270,7 +268,7 @@ class RootedTree:
         """Return (rank, parent) for each rank except the root."""
         return [(rank, parent) for rank, parent in enumerate(self.parent) if parent >= 0]
 
-    def renamed(self, names: Sequence[int]) -> RootedTree:
+    def renamed(self, names: Sequence[int]) -> "RootedTree":
         """Return the tree with rank r renamed to ``names[r]``; *names* is a permutation."""
         parent, level = [-1] * len(names), [0] * len(names)
         for rank, name in enumerate(names):

@@ -1,7 +1,5 @@
 """Terminals, their width and colours; progress; late imports (docs/decisions/console.md): :func:`later`."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -49,7 +47,7 @@ class Style:
             return text
         return f"\x1b[{';'.join(_MARKS[m] for m in marks)}m{text}\x1b[0m"
 
-    def at_most(self, width: int) -> Style:
+    def at_most(self, width: int) -> "Style":
         """Return the style for text that is never wider than *width*, not even in a pipe."""
         return Style(min(self.width or width, width), self.colour)
 
@@ -129,7 +127,7 @@ class Progress:
             self._timer = threading.Timer(_SILENT_S, self._open)
             self._timer.daemon = True
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> "Progress":
         if self._timer is not None:
             self._timer.start()
         return self

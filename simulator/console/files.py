@@ -1,7 +1,5 @@
 """Output files that appear whole or not at all."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re
@@ -50,7 +48,7 @@ class OutputFile:
         except (OSError, ValueError) as error:
             raise self._refused(error) from None
 
-    def __enter__(self) -> OutputFile:
+    def __enter__(self) -> "OutputFile":
         return self
 
     def __exit__(self, *_: object) -> None:

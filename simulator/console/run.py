@@ -5,8 +5,6 @@ dependency is missing; 130 interrupted.  A reader that closes the pipe early (``
 error may be closed or full: what is said there changes neither the answer nor the exit status.
 """
 
-from __future__ import annotations
-
 import atexit
 import gc
 import os
@@ -102,7 +100,7 @@ def error_lines(program: str, error: TopocastError) -> list[str]:
 
 
 def run_app(
-    app: click.Command, program: str, arguments: Sequence[str] | None = None, modules: Mapping[str, str] | None = None
+    app: "click.Command", program: str, arguments: Sequence[str] | None = None, modules: Mapping[str, str] | None = None
 ) -> int:
     """Run *app* with *arguments*, by default those of the process, and return the exit code.
 
@@ -156,7 +154,7 @@ def guarded(program: str, action: Callable[[], int], *, debug: bool = False) -> 
         return FAILED
 
 
-def read_app(app: click.Command, program: str, given: list[str], modules: Mapping[str, str]) -> object:
+def read_app(app: "click.Command", program: str, given: list[str], modules: Mapping[str, str]) -> object:
     """Return what the command of *app* with the arguments *given* returns: its exit status, or what it asks.
 
     Raises InputError for wrong usage, and what the command raises; *modules* are those of :func:`run_app`.
@@ -224,7 +222,7 @@ def _having(option: str, commands: Mapping[str, Any]) -> str:
     return few(having, 3) if len(having) > 3 else " and ".join(filter(None, [", ".join(having[:-1]), *having[-1:]]))
 
 
-def _usage_words(error: click.UsageError, command: Any, commands: Sequence[str]) -> str:
+def _usage_words(error: "click.UsageError", command: Any, commands: Sequence[str]) -> str:
     import click
 
     message = error.message

@@ -5,8 +5,6 @@ For each constant, the file gives its value, unit, meaning and origin (``from``)
 command and its rows.  ``validate fit --write`` writes the files; see docs/constants.md.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -16,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 T = TypeVar("T", bound="Values")
 
-_READERS: dict[str, type[Values]] = {}  # by file: the class that reads it, once imported
+_READERS: "dict[str, type[Values]]" = {}  # by file: the class that reads it, once imported
 
 
 class Values:

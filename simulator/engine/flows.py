@@ -1,7 +1,5 @@
 """Active flows and works: the resources they share, their rates, and their end times (docs/decisions/engine.md)."""
 
-from __future__ import annotations
-
 import heapq
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -34,7 +32,7 @@ class Amount(NamedTuple):
 class ActiveFlow:
     """A running part of an activity; ``history``: (seconds since the batch began, rate from then on)."""
 
-    batch: Batch
+    batch: "Batch"
     position: int
     part: Amount
     remaining: float
@@ -55,7 +53,7 @@ class Batch:
     whole: bool = True
     flows: list[ActiveFlow] = field(default_factory=list)
     pending: int = 0
-    peers: dict[Batch, None] = field(default_factory=dict)
+    peers: "dict[Batch, None]" = field(default_factory=dict)
 
     def forget(self) -> None:
         """Let go of its flows and peers, which refer to it, so that they need not wait for the collector of cycles."""

@@ -4,8 +4,6 @@ It reads and writes what SimPy keeps for itself (``_queue``, ``_eid``, ``_now``)
 a test compares its order with plain SimPy's.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from functools import partial

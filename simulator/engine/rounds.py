@@ -1,7 +1,5 @@
 """Running activities, round by round, repeated ones folded (docs/decisions/engine.md): :class:`Rounds`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from operator import attrgetter
@@ -27,7 +25,7 @@ class RunningActivity:
     rounds_left: int
     start_s: float
     batch: Batch | None = None
-    group: _Sleepers | None = None
+    group: "_Sleepers | None" = None
     first_round_s: float = -1.0
     first_ends_s: tuple[float, ...] = ()
 

@@ -1,7 +1,5 @@
 """When each activity ran, and the bytes moved; and resources under load (docs/decisions/engine.md)."""
 
-from __future__ import annotations
-
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -49,7 +47,7 @@ class LinkBytes(Sequence[float]):
         return iter(sorted((zero + hosts[0] * stride, n_bytes) for zero, stride, hosts, n_bytes in self._spread))
 
     @property
-    def _carried(self) -> tuple[array[int], array[float]]:
+    def _carried(self) -> "tuple[array[int], array[float]]":
         if self._kept is None:
             on_all = {zero + host * stride: n_bytes for zero, stride, hosts, n_bytes in self._spread for host in hosts}
             self._kept = _in_order(on_all)
@@ -82,7 +80,7 @@ class LinkBytes(Sequence[float]):
         yield from repeat(0.0, self._n - passed)
 
 
-def _in_order(by_number: Mapping[int, float]) -> tuple[array[int], array[float]]:
+def _in_order(by_number: Mapping[int, float]) -> "tuple[array[int], array[float]]":
     numbers = array("q", sorted([number for number, n_bytes in by_number.items() if n_bytes]))
     return numbers, array("d", [by_number[number] for number in numbers])
 

@@ -1,7 +1,5 @@
 """A command's arguments and files, their arithmetic, and which have no effect (docs/decisions/launch-lines.md)."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -61,7 +59,7 @@ class Arguments(dict[str, list[str]]):
     """Words of ``--name value``, ``--name=value`` and ``--name`` by name (``_`` is ``-``); the last of each counts."""
 
     def __init__(
-        self, words: Sequence[Word], file: str, files: Files | None = None, notes: list[str] | None = None
+        self, words: Sequence[Word], file: str, files: "Files | None" = None, notes: list[str] | None = None
     ) -> None:
         super().__init__()
         self.file = file

@@ -1,7 +1,5 @@
 """The processes that a launcher or the program starts, how they divide the step, and what the line says in all."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 
@@ -35,7 +33,7 @@ class LaunchRanks:
     visible: VisibleGpus = EVERY_GPU
 
     @property
-    def first(self) -> LaunchRanks:
+    def first(self) -> "LaunchRanks":
         """The one process of a program that no launcher starts."""
         return LaunchRanks(1, 1, 1, self.visible)
 

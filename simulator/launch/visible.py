@@ -1,7 +1,5 @@
 """Which GPUs of each machine a launch line lets its processes see (docs/decisions/launch-lines.md)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 
@@ -40,7 +38,7 @@ class VisibleGpus:
         counts = {len(gpus) for gpus in self.gpus}
         return counts.pop() if len(counts) == 1 else None
 
-    def among(self, chosen: Sequence[int], said: str) -> VisibleGpus:
+    def among(self, chosen: Sequence[int], said: str) -> "VisibleGpus":
         """Return the GPUs of one machine that *chosen* counts among these; raises InputError for one too many."""
         if not self.gpus:
             return VisibleGpus((tuple(chosen),), said)

@@ -1,7 +1,5 @@
 """A :class:`Machine`: nodes, directed links, and the capacities that flows share; equal hosts are made on demand."""
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
@@ -58,7 +56,7 @@ class RunsOfElements(Sequence[T], Generic[F, T]):
         start, _, run = self._runs[at]
         return self._hosts[at] + (number - start) // len(run)
 
-    def otherwise(self, make: Callable[[F, int, int], U]) -> RunsOfElements[F, U]:
+    def otherwise(self, make: Callable[[F, int, int], U]) -> "RunsOfElements[F, U]":
         """Return a sequence of the same shape with elements created by *make*."""
         other = RunsOfElements(make)
         other._runs, other._hosts = self._runs, self._hosts
@@ -172,7 +170,7 @@ class Machine:
     messages: MessagesSpec = NO_COSTS  # processor time of messages between hosts
     notes: tuple[str, ...] = ()  # oddities, each with its place in a file
     price_per_hour: Price | None = None  # of all hosts
-    nominal: Machine | None = field(default=None, repr=False)  # without slow links and neighbours, if there are any
+    nominal: "Machine | None" = field(default=None, repr=False)  # without slow links and neighbours, if there are any
     down: tuple[Link, ...] = ()  # down for good, one direction of each, numbered as if they were among the links
 
     def peer_level(self, *gpus: Node) -> PeerLevel:

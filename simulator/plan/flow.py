@@ -1,7 +1,5 @@
 """What a flow carries, what limits it, and of equal flows the one for all (docs/decisions/engine.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
@@ -147,7 +145,7 @@ class PairGroup:
 
     __slots__ = ("number", "pairs", "sites")
 
-    def __init__(self, sites: Alike, number: int, pairs: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, sites: "Alike", number: int, pairs: Sequence[tuple[int, int]]) -> None:
         self.sites, self.number, self.pairs = sites, number, pairs
 
     def ends(self) -> Iterator[tuple[int, int, int]]:

@@ -1,7 +1,5 @@
 """The plan: a directed acyclic graph of activities on streams (docs/decisions/engine.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import repeat
@@ -43,7 +41,7 @@ class Flow:
             return any(number == link for number, _ in self.route.links)
         return self.at.sites.crosses(self.route, self.at, link)
 
-    def apart(self) -> tuple[Flow, ...]:
+    def apart(self) -> "tuple[Flow, ...]":
         """Return the flows that it represents, one by one."""
         if self.at is None:
             return (self,)
@@ -80,7 +78,7 @@ class Work(NamedTuple):
 class Fragment:
     """A plan in another, run alone once (by object), then one activity with its average rates on links."""
 
-    plan: Plan
+    plan: "Plan"
     loads: tuple[tuple[Resource, float], ...] = ()  # shares of other resources held throughout
     used_s: tuple[tuple[Resource, float], ...] = ()  # resources needed for so many seconds in all
 
@@ -113,7 +111,7 @@ class Activity(NamedTuple):
         """Whether any of its parts is a flow."""
         return any(isinstance(part, Flow) for part in self.parts)
 
-    def apart(self) -> Activity:
+    def apart(self) -> "Activity":
         """Return the activity with flows that represent several expanded; raises InputError if they are too many."""
         ways = [part.at for part in self.parts if isinstance(part, Flow) and part.at is not None]
         if not ways:
@@ -152,7 +150,7 @@ class Plan:
     perturbations: tuple[Perturbation, ...] = ()
     of_order: Kept = field(default_factory=Kept, init=False, compare=False, repr=False)  # found of who waits for whom
 
-    def with_parts(self, parts: Mapping[int, tuple[Part, ...]]) -> Plan:
+    def with_parts(self, parts: Mapping[int, tuple[Part, ...]]) -> "Plan":
         """Return the plan with other *parts*, by activity, in which activities wait for each other as in this one."""
         tasks = list(self.tasks)
         for number, own in parts.items():

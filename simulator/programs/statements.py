@@ -1,7 +1,5 @@
 """The statements of a program, and their check in the order of execution, loops twice."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, assert_never
 
@@ -141,10 +139,10 @@ class PlainStatement:
     """A statement that is no more than its verb and its keys, a tensor's bytes, or the statements inside."""
 
     path: Path
-    verb: PlainVerb
+    verb: "PlainVerb"
     keys: Keys
     size_bytes: float = 0.0
-    bodies: tuple[tuple[Statement, ...], ...] = ()  # of each thread, or of a loop
+    bodies: "tuple[tuple[Statement, ...], ...]" = ()  # of each thread, or of a loop
 
 
 Statement = RunStatement | CopyStatement | ExchangeStatement | PlainStatement

@@ -1,7 +1,5 @@
 """Writes a program as a plan: :class:`Writer` (docs/decisions/host.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import assert_never
@@ -35,7 +33,7 @@ class Writer:
         costs: c.ProgramPricer,
         device: str | None,
         threads: int | None,
-        write_loop: Callable[[Writer, s.PlainStatement], None],
+        write_loop: "Callable[[Writer, s.PlainStatement], None]",
     ) -> None:
         self.program, self.places, self.router, self.costs = program, places, router, costs
         self.threads, self.write_loop = threads, write_loop

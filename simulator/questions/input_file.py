@@ -4,8 +4,6 @@ The first word may name a data set of the catalogue (``simulator/workload/data_s
 set the same keys and override the file.
 """
 
-from __future__ import annotations
-
 import re
 from importlib.resources import files
 from pathlib import Path
@@ -84,7 +82,7 @@ class InputFile(BaseModel):
     evaluate: _Count = Field(0, ge=0, le=_LARGEST, description="Samples evaluated on one device after each epoch")
 
     @model_validator(mode="after")
-    def _fits_together(self) -> InputFile:
+    def _fits_together(self) -> "InputFile":
         try:
             self.question("")
         except InputError as error:

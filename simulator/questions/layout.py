@@ -1,7 +1,5 @@
 """How ranks divide a step: :class:`Layout`, and its words (``tp=8,pp=8,dp=64``)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal, get_args
 
@@ -161,7 +159,7 @@ class Layout(Checked):
             return 1.0
         return ((count - of_experts) / (self.shards or 1) + of_experts / self.expert_shards) / count
 
-    def on(self, n_ranks: int) -> Layout:
+    def on(self, n_ranks: int) -> "Layout":
         """Return the layout over *n_ranks* with all degrees set; raises InputError with degrees that would fit."""
         each = self.model_ranks
         named = " x ".join(f"{axis}={getattr(self, axis)}" for axis in ("tp", "pp", "cp") if getattr(self, axis) > 1)

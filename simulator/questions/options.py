@@ -1,7 +1,5 @@
 """How a step runs: its mode, precision, optimiser and framework."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Annotated, Literal, get_args
@@ -152,7 +150,7 @@ class StepOptions(Checked):
         return tuple(spelt(said, "command") for said in self.recompute_mentions)
 
     @property
-    def as_launched(self) -> StepOptions:
+    def as_launched(self) -> "StepOptions":
         """These options with what the framework always does: the update of Megatron-LM is one kernel."""
         fuses = self.framework == "megatron" and self.mode == "train" and self.optimizer not in ("none", *_ALONE)
         return replace(self, fused_optimizer=True) if fuses else self

@@ -1,7 +1,5 @@
 """Ratios of two answers with their bands (docs/decisions/results.md)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import NamedTuple
@@ -20,7 +18,7 @@ class Ratio(NamedTuple):
     half_width: float | None = None
 
     @property
-    def inverse(self) -> Ratio:
+    def inverse(self) -> "Ratio":
         """The ratio of the two the other way round."""
         return Ratio(1.0 / self.value, self.half_width)
 

@@ -1,7 +1,5 @@
 """The uncertainty of an answer: its band, what was not measured, and how to narrow it (docs/decisions/results.md)."""
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections import defaultdict
@@ -175,7 +173,7 @@ def narrowing_of(question: Any, facts: AnswerFacts, widest: str = "") -> str:
     return f"validate run --topology {shlex.quote(where.topology)} {options} --out measured/{more}"
 
 
-def torch_lacks(question: StepQuestion) -> Iterator[str]:
+def torch_lacks(question: "StepQuestion") -> Iterator[str]:
     """Yield why torch cannot run the step by itself, each reason with its option."""
     from simulator.questions.options import NOT_IN_TORCH, USUAL, said_of
     from simulator.step.precision import is_plain_half
@@ -204,7 +202,7 @@ def torch_lacks(question: StepQuestion) -> Iterator[str]:
     yield from (WORDS["torch_lacks"][name].format(**said) for name, holds in lacks.items() if holds)
 
 
-def _torch_runs(question: StepQuestion) -> bool:
+def _torch_runs(question: "StepQuestion") -> bool:
     """Return whether ``validate run`` can measure this step: replicas or full shards, with features that torch has."""
     layout, options = question.layout, question.options
     software, adds = question.software, options.accumulation == "add" or question.micro_batches == 1 or layout.zero > 1
@@ -217,7 +215,7 @@ def _torch_runs(question: StepQuestion) -> bool:
     return is_usual and not other and not any(torch_lacks(question))
 
 
-def _words(question: StepQuestion, device: str) -> Iterator[str]:
+def _words(question: "StepQuestion", device: str) -> Iterator[str]:
     """Yield the command-line options that describe the step; *device* is torch's name, used if the step names one."""
     from simulator.questions.options import USUAL
     from simulator.questions.step import BUCKET_BYTES

@@ -1,7 +1,5 @@
 """The sentence that answers a step: rate, waits, whether it fits (docs/decisions/results.md): :func:`answer_lines`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import isfinite
 from typing import TYPE_CHECKING
@@ -161,7 +159,7 @@ def over_words(result: TrainingRun) -> str:
     return f" over {link_kind(result.timeline.machine, use)}" if use is not None else ""
 
 
-def _input_words(result: TrainingRun, run: InputRun) -> str:
+def _input_words(result: TrainingRun, run: "InputRun") -> str:
     """Return which stage of the input limits a step, whether more workers help, and what the others could do."""
     rates = {name: f"{rate_words(result.samples / s)} {result.step.sample}/s" for name, s in run.limits_s.items()}
     workers = "decoders" if "decoders" in rates else "loaders" if "loaders" in rates else ""

@@ -1,7 +1,5 @@
 """What streams and devices ran in a step, and its critical path (docs/decisions/results.md)."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from math import inf
@@ -35,7 +33,7 @@ class KindTime:
     latency_s: float
     parts_s: dict[str, float]  # seconds by part of the step
 
-    def times(self, count: int) -> KindTime:
+    def times(self, count: int) -> "KindTime":
         """Return *count* of them."""
         names = ("time_s", "count", "flop", "bytes", "compute_s", "memory_s", "latency_s")
         sums = {name: count * getattr(self, name) for name in names}

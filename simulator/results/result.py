@@ -1,7 +1,5 @@
 """The result of one simulated collective, from its timeline; and the order of results (docs/decisions/results.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -78,7 +76,7 @@ class Result:
             **taken(self, "rings notes facts"),
         }
 
-    def effect(self, what: tuple[str, ...], without: Result | None) -> ChangeEffect:
+    def effect(self, what: tuple[str, ...], without: "Result | None") -> ChangeEffect:
         """Return the effect of *what* was changed, against the answer *without* it, if there is one."""
         if without is None:
             return ChangeEffect(what, self.sync_time_s, None)

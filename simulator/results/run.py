@@ -1,7 +1,5 @@
 """The answer to a whole run, :class:`Run`: how much of it trains, how long it takes, what it costs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import hypot, sqrt
 from statistics import NormalDist
@@ -61,7 +59,7 @@ class Run:
         return None if ends is None else (ends[0].wall_s, ends[1].wall_s)
 
     @property
-    def _ends(self) -> tuple[Run, Run] | None:
+    def _ends(self) -> "tuple[Run, Run] | None":
         """The run with the step at either end of its band."""
         if self.low_s is None or self.high_s is None:
             return None

@@ -1,7 +1,5 @@
 """The answer to a single operation, :class:`SingleResult`, and the figures behind a time: :class:`Account`."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -53,7 +51,7 @@ class SingleResult:
         time = Fact("time", format_duration(self.time_s)), Fact(BAND_HEAD, self.confidence.words)
         return html_of([Fact("machine", self.machine), *change_fact(self.changed), Fact("question", self.words), *time])
 
-    def name_among(self, found: Sequence[SingleResult]) -> str:
+    def name_among(self, found: "Sequence[SingleResult]") -> str:
         """Return its name in what is said of *found*: its size in a sweep; nothing, if it is the only one."""
         if len(found) == 1:
             return ""

@@ -1,7 +1,5 @@
 """The view of a step, the parts of its time, and words in place of names in code (docs/decisions/results.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING
@@ -79,7 +77,7 @@ def step_view(result: TrainingRun) -> Iterator[Fact]:
     yield from _explained(result)
 
 
-def _offload(run: OffloadRun | None) -> Iterator[Fact]:
+def _offload(run: "OffloadRun | None") -> Iterator[Fact]:
     if run is None:
         return
     yield Fact("update", "on the host", format_duration(run.update_s))

@@ -1,7 +1,5 @@
 """The answer to a step (:class:`TrainingResult`), what it takes from the timeline, and steps as the document."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -52,7 +50,7 @@ class TrainingResult(TrainingRun):
         """Return the result as in ``--json``, without the timeline."""
         return steps_document([self], {})
 
-    def effect(self, what: tuple[str, ...], without: TrainingResult | None) -> ChangeEffect:
+    def effect(self, what: tuple[str, ...], without: "TrainingResult | None") -> ChangeEffect:
         """Return the effect of *what* was changed, against the answer *without* it, if there is one."""
         effect = ChangeEffect(what, self.step_time_s, None)
         if self.servers is not None:

@@ -1,7 +1,5 @@
 """PyTorch's caching allocator: what it holds, given the tensors that come and go (docs/decisions/step-models.md)."""
 
-from __future__ import annotations
-
 from bisect import bisect_left, insort
 from math import inf
 
@@ -21,7 +19,7 @@ class MemoryBlock:
 
     __slots__ = ("after", "before", "is_free", "pool", "size_bytes", "start")
 
-    def __init__(self, start: int, size_bytes: int, before: MemoryBlock | None, after: MemoryBlock | None) -> None:
+    def __init__(self, start: int, size_bytes: int, before: "MemoryBlock | None", after: "MemoryBlock | None") -> None:
         self.start, self.size_bytes, self.before, self.after = start, size_bytes, before, after
         self.is_free = False
         self.pool: _Pool | None = None

@@ -1,7 +1,5 @@
 """The calls of the framework in a step, in order, with kernels and costs (docs/decisions/step-models.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING

@@ -1,7 +1,5 @@
 """The kernels of a step, as the framework or a compiler runs each operator's (docs/decisions/step-models.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 

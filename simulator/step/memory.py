@@ -1,7 +1,5 @@
 """The device memory that a step needs, and the memory that is available."""
 
-from __future__ import annotations
-
 from math import ceil
 
 from simulator.devices.gpu import Gpu
@@ -39,7 +37,7 @@ class MemoryNeed:
     workspace_bytes: float = 0.0  # that matrix products keep
     peak: str = field(default="", compare=False)  # when tensors take most, in words; empty in inference
 
-    def times(self, count: int) -> MemoryNeed:
+    def times(self, count: int) -> "MemoryNeed":
         """Return the need of *count* processes, together."""
         names = [each.name for each in fields(self) if each.name not in ("available_bytes", "peak")]
         return replace(self, **{name: count * getattr(self, name) for name in names}) if count > 1 else self

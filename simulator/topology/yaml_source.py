@@ -1,7 +1,5 @@
 """YAML and JSON with positions: a document as plain data, with the line and column of each node."""
 
-from __future__ import annotations
-
 import gc
 import json
 import re
@@ -69,7 +67,7 @@ class YamlSource:
         """Return a fault at *path* in this document."""
         return Fault(message, self.file, *self.place(path, key=key))
 
-    def part(self, path: Sequence[str | int], data: Any) -> YamlSource:
+    def part(self, path: Sequence[str | int], data: Any) -> "YamlSource":
         """Return the part at *path*, which holds *data*, as a document of its own, with its places in this one."""
         node = self.root
         for step in path:

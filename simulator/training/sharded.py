@@ -1,7 +1,5 @@
 """Sharded data parallelism (``fsdp``, ZeRO-3): each rank keeps a shard (docs/decisions/parallelism.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -32,7 +30,7 @@ class _Unit:
     scattered: _Elements = (0, 0)
 
 
-def write_sharded(outline: StepOutline, offload: OffloadWriter | None = None) -> None:
+def write_sharded(outline: StepOutline, offload: "OffloadWriter | None" = None) -> None:
     """Add the step of *outline* to its builder; with *offload*, the hosts update."""
     builder, crew, network, question, layout, both, batches = outline
     trained = network.trained_count

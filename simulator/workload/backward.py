@@ -7,8 +7,6 @@ Activation memory is that of the tensors that autograd keeps, in their formats, 
 operator says what it keeps.  Parameters and constants (masks, sine tables) are not counted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from simulator.records import dataclass, field
@@ -168,7 +166,7 @@ class SavedTensors:
 
     def part(
         self, tensor: Callable[[int], bool], other: Callable[[int], bool], copy: Callable[[int], bool] | None = None
-    ) -> SavedTensors:
+    ) -> "SavedTensors":
         """Return the data for which *tensor*, given its number, holds, and of layers for which *other* and *copy* do.
 
         *copy* is *other* unless given.

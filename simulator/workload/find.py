@@ -4,8 +4,6 @@ It may be a name in the zoo, a YAML file of layers, a torch module, a ``config.j
 data (:mod:`simulator.workload.described`).
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -97,7 +95,7 @@ def find_network(
 
         configured, notes = read_config(text, sequence_length=sequence_length)
 
-    def entry_of() -> ZooEntry:
+    def entry_of() -> "ZooEntry":
         return configured if configured is not None else find_entry(text)
 
     def build(batch: int) -> Network:

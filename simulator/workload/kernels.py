@@ -5,8 +5,6 @@ them.  The costs are named here and stand with the devices, because operators kn
 is loaded when a kernel is first priced.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABCMeta, abstractmethod
 from collections.abc import Mapping
@@ -236,7 +234,7 @@ class Streaming(Kernel):
     written_bytes: int
     form: PassForm = ""
 
-    def by_index(self) -> Streaming:
+    def by_index(self) -> "Streaming":
         """Return the pass as eager PyTorch runs it: an operand that is not read whole is found by an index."""
         is_broadcast = self.function in _OF_TWO and self.read_bytes <= self.written_bytes
         return replace(self, form=self.form or "strided") if is_broadcast else self

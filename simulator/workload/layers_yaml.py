@@ -4,8 +4,6 @@ Each layer is validated separately, so that a fault in one does not hide faults 
 mappings, each of which is then checked as a :class:`LayerSpec`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,8 +33,8 @@ class _Read:
     """A layer with its position in the file; for a block, with its inner layers."""
 
     path: Path_
-    spec: LayerSpec
-    layers: tuple[_Read, ...] = ()
+    spec: "LayerSpec"
+    layers: "tuple[_Read, ...]" = ()
 
 
 def load_network(path: str, *, batch: int, training: bool = True, loss: bool = False) -> Network:
@@ -107,7 +105,7 @@ class _Reader:
                 read.append(_Read(here, spec, inner))
         return tuple(read)
 
-    def _fits(self, path: Path_, spec: LayerSpec) -> bool:
+    def _fits(self, path: Path_, spec: "LayerSpec") -> bool:
         """Return whether *spec* has exactly the keys that its kind allows and needs; records faults."""
         before = len(self.faults)
         present = {key for key, value in spec if value is not None}

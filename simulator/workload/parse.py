@@ -1,7 +1,5 @@
 """The sizes to exchange, as ``--workload`` gives them: a network, ``bytes:160MB`` or ``sweep:8B-8GB``."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable
@@ -43,7 +41,7 @@ class Payload:
     notes: tuple[str, ...] = ()
     gradients: int = 0  # elements, if the text names a network
 
-    def in_type(self, dtype: str) -> Payload:
+    def in_type(self, dtype: str) -> "Payload":
         """Return the payload with the network's gradients as elements of *dtype*; bytes stay what they are."""
         if not self.gradients:
             return self

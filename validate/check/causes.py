@@ -1,7 +1,5 @@
 """What may make an exchange slow (:func:`causes_of`), and what NCCL's settings change (:func:`setting_effects`)."""
 
-from __future__ import annotations
-
 import math
 import re
 import statistics
@@ -200,7 +198,7 @@ class FaultExplanation:
         """Return measured over predicted times of *some* sizes, those of its times."""
         return [row.measured_s / time_s for row, (_, time_s) in zip(some, self.time_s, strict=True)]
 
-    def named(self, spelt: Callable[[str], str]) -> FaultExplanation:
+    def named(self, spelt: Callable[[str], str]) -> "FaultExplanation":
         """Return the same in words that *spelt* changes."""
         alike = tuple(map(spelt, self.alike))
         return replace(self, words=spelt(self.words), alike=alike, measure=spelt(self.measure))

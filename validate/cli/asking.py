@@ -4,8 +4,6 @@ The command line of ``simulate`` parses the options, so the measured step is the
 that torch cannot run by itself is refused, with the reason.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -144,7 +142,7 @@ def as_run(network: Network, software: str) -> Network:
     return replace(network, layers=tuple(layers))
 
 
-def _shape(asked: StepToMeasure, network: Any) -> MeasuredStep:
+def _shape(asked: StepToMeasure, network: Any) -> "MeasuredStep":
     from validate.machine.measure.cases.step_shapes import MeasuredStep, Policy
 
     question, options = asked.question, asked.question.options

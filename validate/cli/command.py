@@ -1,7 +1,5 @@
 """What a user gave a command: the values of its options; results on standard output, remarks on standard error."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
@@ -62,7 +60,7 @@ class Given(SimpleNamespace):
         path = getattr(self, option)
         return nullcontext() if path is None else OutputFile(f"--{option}", path)
 
-    def grades(self, folder: Folder | None = None, usual: str = TRUSTED) -> tuple[str, ...]:
+    def grades(self, folder: "Folder | None" = None, usual: str = TRUSTED) -> tuple[str, ...]:
         """Return the grades of ``--trust``; raises InputError if one is empty or, with *folder*, none of its rows'."""
         text = usual if self.trust is None else self.trust
         grades = tuple(grade.upper() for grade in words_in("--trust", text, "grades such as A,B"))
@@ -120,7 +118,7 @@ def print_result(text: str) -> None:
     sys.stdout.write(printable(text, sys.stdout).encode(encoding, "backslashreplace").decode(encoding))
 
 
-def incomplete(tables: Iterable[Table], *, fits: bool = False) -> list[str]:
+def incomplete(tables: "Iterable[Table]", *, fits: bool = False) -> list[str]:
     """Return a remark on each of *tables* without what published conventions say; *fits*: without weights, too."""
     told = f"is read without what its authors say elsewhere; validate table complete --conventions {PUBLISHED} adds it"
     rules = read_conventions(PUBLISHED)

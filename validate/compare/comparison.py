@@ -1,7 +1,5 @@
 """The comparison of a folder with its predictions, from which texts, documents and reports are made."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -47,7 +45,7 @@ class Comparison:
     """A folder compared with its predictions; ``worst`` are the rows with the largest errors, and likely causes."""
 
     folder: Folder
-    places: ScoringPlaces
+    places: "ScoringPlaces"
     method: str
     trust: tuple[str, ...]
     rows: tuple[MeasuredRow, ...]
@@ -110,7 +108,7 @@ def compare_folder(folder: Folder, scoring: Scoring, trust: Collection[str] = ("
     return rows
 
 
-def scoring_at(places: ScoringPlaces, calibration: str | None = None) -> Scoring:
+def scoring_at(places: "ScoringPlaces", calibration: str | None = None) -> Scoring:
     """Return what scores rows measured at *places*, with the file *calibration*."""
     return Scoring(ScoringOptions(topology=places.topology, devices=places.devices, calibration=calibration))
 
@@ -196,7 +194,7 @@ def _share_of(text: str, folder: Folder, count: int) -> float:
     return min(0.5, wanted_s / took_s)
 
 
-def _notes(folder: Folder, places: ScoringPlaces) -> Sequence[str]:
+def _notes(folder: Folder, places: "ScoringPlaces") -> Sequence[str]:
     record = folder.record
     said = [] if record else ["no run.json: where and how this was measured is not known"]
     if record.get("finished") is False:

@@ -6,8 +6,6 @@ CPU's operators with their self times.  Fields and categories are those of pytor
 (torch-tb-profiler 0.4.3, ``profiler/trace.py``).
 """
 
-from __future__ import annotations
-
 import bisect
 import gzip
 import io
@@ -62,7 +60,7 @@ class Kernels:
         self.name.append(name)
         self.launch.append(launch)
 
-    def chosen(self, order: list[int]) -> Kernels:
+    def chosen(self, order: list[int]) -> "Kernels":
         """Return the kernels with the indices *order*, in this order."""
         made = Kernels()
         for name in vars(self):
@@ -97,7 +95,7 @@ def read_trace(path: str) -> Trace:
     return reader.trace()
 
 
-def trace_events(path: str, reader: _Reader | None = None) -> Iterator[dict[str, Any]]:
+def trace_events(path: str, reader: "_Reader | None" = None) -> Iterator[dict[str, Any]]:
     """Yield the events of the trace in the file *path*; raises InputError if it cannot be read or is not a trace."""
     reader = reader or _Reader(one_line(path, 1000))
     try:

@@ -1,7 +1,5 @@
 """A kind of tables: its columns, how a row becomes a question, how it was timed, and its rows with answers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -150,7 +148,7 @@ class Kind:
         with unscored():
             return self.read(cell, names)
 
-    def with_names(self, names: RowNames) -> Kind:
+    def with_names(self, names: RowNames) -> "Kind":
         """Return the kind for tables read with *names*: without a place column if the user names the place."""
         place = "machine" if "machine" in self.needed else "device"
         book = names.machines if place == "machine" else names.devices

@@ -4,8 +4,6 @@ CSV is RFC 4180's with commas; lines end in LF or CRLF (in CR where the file has
 empty lines are skipped.  The standard library's reader does not report the column of an error.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import math
@@ -61,7 +59,7 @@ class Records(Sequence[CsvRecord]):
             position, line = after, next_line
         self._columns = len(self[0].fields) if self else 0
 
-    def rows(self) -> Records:
+    def rows(self) -> "Records":
         """Return the records below the header, with unquoted commas of prose rejoined."""
         found = copy(self)
         found._below = 1

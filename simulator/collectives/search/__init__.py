@@ -1,7 +1,5 @@
 """Searches for cycles in a machine's link graph, and what it carries at once (docs/decisions/collectives.md)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
@@ -16,12 +14,12 @@ from simulator.topology.parts import GPU_LINKS
 class Budget:
     """A number of steps.  ``ended`` tells whether they ran out; a search then returns its best result so far."""
 
-    def __init__(self, steps: int, whole: Budget | None = None) -> None:
+    def __init__(self, steps: int, whole: "Budget | None" = None) -> None:
         self._left = steps
         self._whole = whole
         self.ended = False
 
-    def part(self, steps: int) -> Budget:
+    def part(self, steps: int) -> "Budget":
         """Return a budget of *steps* for one of several searches that share this budget; it ends when either ends."""
         return Budget(steps, self)
 

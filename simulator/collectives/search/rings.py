@@ -1,7 +1,5 @@
 """The largest set of rings that a machine's links carry at once, by search (docs/decisions/collectives.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import permutations
@@ -196,7 +194,7 @@ class _Chain(NamedTuple):
     ranks: tuple[int, ...]
     via: int | None = None
 
-    def reversed(self) -> _Chain:
+    def reversed(self) -> "_Chain":
         """Return the chain in the other direction; the GPU that lends its NIC stays the first."""
         return _Chain(self.ranks[::-1] if self.via is None else self.ranks[:1] + self.ranks[:0:-1], self.via)
 

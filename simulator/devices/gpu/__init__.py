@@ -1,7 +1,5 @@
 """GPUs as the cost models see them: figures, traits, a calibration, libraries' age (docs/decisions/kernels.md)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from functools import cached_property, lru_cache
@@ -82,7 +80,7 @@ class Gpu:
         return self.calibration.clocks.get("burst", self.traits.burst)
 
     @cached_property
-    def traits(self) -> Traits:
+    def traits(self) -> "Traits":
         """The traits of its generation; infinite FLOPs on tensor cores where the data sheet has no figure."""
         peak = self.peak_flops_per_s.get("fp16", self.peak_flops_per_s.get("bf16", math.inf))
         tensor_flops_per_sm = peak / (self.sm_count * self.boost_clock_Hz)

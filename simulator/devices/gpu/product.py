@@ -1,7 +1,5 @@
 """How a library cuts a matrix product into tiles, and products on tensor cores (docs/decisions/kernels.md)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from functools import lru_cache
@@ -200,7 +198,7 @@ def is_pipelined(gpu: Gpu, precision: Precision) -> bool:
     return gpu.traits.operands in ("copies", "warps") and rates.computes_on_tensor_cores(gpu, precision)
 
 
-def tensor_product_time(gpu: Gpu, kernel: Gemm, implicit: Implicit | None = None) -> ProductTime:
+def tensor_product_time(gpu: Gpu, kernel: Gemm, implicit: "Implicit | None" = None) -> ProductTime:
     """Return the time of *kernel* on *gpu*, of matrices or images; :func:`is_pipelined` must hold for them."""
     piece = _WHOLE_PIECE if implicit else _piece_bytes(kernel)
     by_warps = gpu.traits.operands == "warps"

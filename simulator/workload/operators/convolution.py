@@ -1,7 +1,5 @@
 """Convolutions of images."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, Self
 
 from simulator.records import dataclass, replace
@@ -17,7 +15,7 @@ class Convolution(Product):
     ``channels_last``: images are stored with the channels of a pixel together (NHWC), as matrix units read them.
     """
 
-    shape: Conv2d
+    shape: "Conv2d"
     direction: Direction
     precision: Precision
     channels_last: bool = False
@@ -145,7 +143,7 @@ class Conv2d(Operator):
         return self.c_out * (self.c_in // self.groups) * self.kernel_h * self.kernel_w
 
     @property
-    def _plain(self) -> Conv2d:
+    def _plain(self) -> "Conv2d":
         return replace(self, transposed=False, bias=False) if self.transposed else self
 
     def check(self) -> None:

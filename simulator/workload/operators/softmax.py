@@ -1,7 +1,5 @@
 """Softmax of rows, and the loss of classes: from scores, in place of scores, or with the output layer in chunks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Self
 
@@ -276,7 +274,7 @@ class LinearCrossEntropy(Operator):
         most = max(scores * (element_bytes + 3 * _WIDE_BYTES), 2 * scores * element_bytes + added)
         return most + self.rows * self.inputs * _WIDE_BYTES
 
-    def meets(self, meeting: Meeting) -> Divided[LinearCrossEntropy] | None:
+    def meets(self, meeting: Meeting) -> "Divided[LinearCrossEntropy] | None":
         """Raise InputError: no such loss is of a part of the classes."""
         way = "chunked" if self.chunks else "fused-linear"
         told = f"{mention('layout')}: tp={meeting.ranks} divides the output layer"

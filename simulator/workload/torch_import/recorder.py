@@ -1,7 +1,5 @@
 """Record the aten operators that run, as layers of a network."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -26,7 +24,7 @@ class ModuleStack:
         self._running: list[Any] = []
         self._hooks: list[Any] = []
 
-    def __enter__(self) -> ModuleStack:
+    def __enter__(self) -> "ModuleStack":
         hooks = torch.nn.modules.module
         self._hooks = [
             hooks.register_module_forward_pre_hook(self._enter),

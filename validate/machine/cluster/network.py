@@ -6,8 +6,6 @@ rate to a switch that queues and loses nothing.  Names contain the run's process
 namespaces. Every change to the system goes through :func:`run_shell`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import os
@@ -195,7 +193,7 @@ class HostNetwork:
         self.is_steered = False  # whether each interface receives on one processor
         self._is_there = False
 
-    def __enter__(self) -> HostNetwork:
+    def __enter__(self) -> "HostNetwork":
         self._is_there = True
         try:
             self._run("make")

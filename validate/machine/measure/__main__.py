@@ -1,7 +1,5 @@
 """``python -m validate.measure``: measure a machine that has only torch."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

@@ -1,7 +1,5 @@
 """Parse durations, fractions and bucket sizes of options; standard library only, for use on compute nodes."""
 
-from __future__ import annotations
-
 import re
 
 _BYTES = {"B": 1, "kB": 10**3, "KiB": 1 << 10, "MB": 10**6, "MiB": 1 << 20, "GB": 10**9, "GiB": 1 << 30}

@@ -5,8 +5,6 @@ node or several, the first measures and puts tasks into a store that all can rea
 of exactly that size, so that one launch measures 1, 2, 4, ... ranks; after a fault a new one.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import pickle

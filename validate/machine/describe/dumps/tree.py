@@ -1,7 +1,5 @@
 """A machine as a dump's PCIe tree shows it (:class:`BusTree`), its placement, and IDs as in pci-ids.ucw.cz."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -96,9 +94,9 @@ class Bus:
     memory_bytes: int = 0
     order: int | None = None
     adapter: Adapter = field(default_factory=Adapter)
-    below: list[Bus] = field(default_factory=list)
+    below: "list[Bus]" = field(default_factory=list)
 
-    def leaves(self) -> Iterator[Bus]:
+    def leaves(self) -> "Iterator[Bus]":
         """Yield the GPUs and adapters at or below this bus."""
         if self.kind != "bridge":
             yield self

@@ -5,8 +5,6 @@ or speeds; the schema is that of ``src/graph/xml.cc``; RCCL writes ``xgmi`` for 
 is the current link rate in GB/s; the PCI class tells the kind of a device.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -33,7 +31,7 @@ class Element(_Plain):  # type: ignore[misc]  # what it holds is of the same cla
 
     line = 0
 
-    def children(self, *tags: str) -> list[Element]:
+    def children(self, *tags: str) -> "list[Element]":
         """Return the elements directly inside with one of *tags*."""
         return [each for each in self if each.tag in tags]
 
