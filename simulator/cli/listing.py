@@ -18,14 +18,7 @@ from simulator.errors import InputError, nearest, one_line
 from simulator.package_data import own_data
 from simulator.results import SCHEMA_VERSION
 from simulator.sums import lists_by_key
-from simulator.topology.catalogue import (
-    PART_KINDS,
-    builtin_folder,
-    builtin_topologies,
-    file_description,
-    load_part,
-    part_figures,
-)
+from simulator.topology import catalogue
 from simulator.topology.load import load_topology
 
 Entry = dict[str, Any]
@@ -49,7 +42,7 @@ def list_machines(words: Sequence[str], *, gpu: str | None, gpus: str | None, no
     """
     count = None if gpus is None else parse_count("gpus", gpus)
     computers = None if nodes is None else parse_count("nodes", nodes)
-    entries = [_machine(name, path) for name, path in builtin_topologies().items()]
+    entries = [_machine(name, path) for name, path in catalogue.builtin_topologies().items()]
     models = sorted({model for entry in entries for model in entry["gpus"]} - {""})
     wanted = set(models if gpu is None else [model for model in models if gpu.strip().lower() in model])
     if gpu is not None and not wanted:
@@ -99,8 +92,8 @@ def _network_words(name: str) -> str:
 @_asked
 def list_parts(words: Sequence[str], *, kind: str | None) -> Answers:
     """Return the catalogue of parts, only those of *kind* if given; raises InputError if none matches."""
-    of = None if kind is None else parse_choice("kind", kind, PART_KINDS)
-    paths = sorted(builtin_folder().glob("parts/*/*.yaml"))
+    of = None if kind is None else parse_choice("kind", kind, catalogue.PART_KINDS)
+    paths = sorted(catalogue.builtin_folder().glob("parts/*/*.yaml"))
     entries = [_part(path) for path in paths if of in (None, path.parent.name)]
     named = "-".join(words).lower()
     exact = [entry for entry in entries if named in (entry["name"], *entry["aliases"])]
@@ -125,7 +118,7 @@ def _machine(name: str, path: Path) -> Entry:
             counts[device.kind][device.part_name] += times.get(device.node, 1)
     return {
         "name": name,
-        "description": file_description(path),
+        "description": catalogue.file_description(path),
         "nodes": topology.n_nodes,
         "gpus": dict(counts["gpu"]),
         "cpus": dict(counts["cpu"]),
@@ -135,13 +128,13 @@ def _machine(name: str, path: Path) -> Entry:
 
 
 def _part(path: Path) -> Entry:
-    part = load_part(path.stem)
+    part = catalogue.load_part(path.stem)
     assert part is not None
     words = {"description", "aliases", "source", "sources", "kind"}
     return {
         "name": path.stem,
         "kind": path.parent.name,
-        "description": file_description(path),
+        "description": catalogue.file_description(path),
         "aliases": list(getattr(part, "aliases", ())),
         "figures": part.model_dump(mode="json", exclude_defaults=True, exclude=words),
     }
@@ -150,7 +143,7 @@ def _part(path: Path) -> Entry:
 def _part_lines(entry: Entry, style: Style) -> list[str]:
     lines = style.wrap(f"{entry['name']}: {entry['description']}", "bold")
     lines += style.wrap(f"  {'aliases'.ljust(_LABEL)} {', '.join(entry['aliases'])}") if entry["aliases"] else []
-    for label, text, source in part_figures(entry["name"]):
+    for label, text, source in catalogue.part_figures(entry["name"]):
         of = f"  ({source})" if source else ""
         lines += style.wrap(f"  {label.ljust(_LABEL)} {text}{of}", hang=_LABEL + 3)
     return lines

@@ -25,18 +25,11 @@ from simulator.cli.written import DEFAULTS, CommandOptions
 from simulator.devices.gpu import Gpu
 from simulator.errors import Fault, InputError, nearest, one_line, refused
 from simulator.network.machine import Machine
+from simulator.questions import step
 from simulator.questions.checks import MOST, WITHOUT_NCCL, From, changed, in_ways, refuse_all
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.layout import REPLICAS, Layout, parse_layout
 from simulator.questions.options import ACCUMULATIONS, RECOMPUTED_PARTS, StepOptions
-from simulator.questions.step import (
-    BUCKET_BYTES,
-    EXCHANGING,
-    CheckpointQuestion,
-    StepQuestion,
-    accumulating,
-    asked_by_host,
-)
 from simulator.questions.where import Software, Where, month_of, month_words
 from simulator.records import replace
 from simulator.spelling import mention, option_of
@@ -49,14 +42,14 @@ from simulator.workload.zoo import FUSED
 _COUNT = From(1, MOST)
 
 
-def ask_steps(written: CommandOptions, session: Session | None = None) -> tuple[Session, list[StepQuestion]]:
+def ask_steps(written: CommandOptions, session: Session | None = None) -> tuple[Session, list[step.StepQuestion]]:
     """Return the *session* with the machines, and a question for each machine and way to run; raises InputError."""
     session, found = _asked(written, session)
     refuse_all(_in_vain(written, found))
     return session, found
 
 
-def ask_points(points: Mapping[str, CommandOptions]) -> dict[str, tuple[Session, StepQuestion]]:
+def ask_points(points: Mapping[str, CommandOptions]) -> dict[str, tuple[Session, step.StepQuestion]]:
     """Return sessions and questions of *points* (other numbers of devices) by name; raises InputError with the name."""
     found = {}
     for name, written in points.items():
@@ -84,14 +77,14 @@ def of_point(name: str, fault: Fault) -> Fault:
     return Fault(f"{name}: {said}")
 
 
-def _asked(written: CommandOptions, session: Session | None) -> tuple[Session, list[StepQuestion]]:
+def _asked(written: CommandOptions, session: Session | None) -> tuple[Session, list[step.StepQuestion]]:
     known = session or Session()
     machines, ways = read_all(lambda: find_machines(written, known), lambda: _ways(written))
     session = with_calibration(written, known, machines)
     return session, _questions(written, session, machines, ways)
 
 
-def _ways(written: CommandOptions) -> list[StepQuestion]:
+def _ways(written: CommandOptions) -> list[step.StepQuestion]:
     """Return the ways to run the step (strategies, layouts, overlaps), without a machine, with the batch as given."""
     batch_of = "batch" if written.global_batch is None else "global_batch"
     options, batch, micro_batch, sizes, checkpoints, divide, software, strategies, layouts, overlaps, said = read_all(
@@ -105,7 +98,7 @@ def _ways(written: CommandOptions) -> list[StepQuestion]:
         lambda: parse_strategies(written.strategy or "nccl"),
         lambda: _layouts(written.parallel),
         lambda: _overlaps(written.overlap),
-        lambda: fields_of(written, StepQuestion),
+        lambda: fields_of(written, step.StepQuestion),
     )
     if "nccl" not in strategies:
         refuse({mention("nccl"): written.nccl is not None}, WITHOUT_NCCL)
@@ -113,7 +106,7 @@ def _ways(written: CommandOptions) -> list[StepQuestion]:
     said |= {"sizes": sizes, "checkpoints": checkpoints, "software": software, **divide}
     each = product(layouts, overlaps, strategies)
     ways = [dict(zip(("layout", "bucket_bytes", "strategy"), way, strict=True)) for way in each]
-    found = in_ways(StepQuestion, said, ways)
+    found = in_ways(step.StepQuestion, said, ways)
     if divide["divided"] and not all(way.divided for way in found):  # their work would not be the same
         raise refused("divided", f"is for {mention('layout', 'dp')}, with a collective; ask the other ways apart")
     return found
@@ -122,7 +115,7 @@ def _ways(written: CommandOptions) -> list[StepQuestion]:
 def check_value(name: str, value: object) -> None:
     """Raise InputError if *value* of the option *name* cannot be read, whatever else is asked."""
     alone = CommandOptions(**{name: value})
-    for cls in (Where, Software, StepOptions, StepQuestion, CheckpointQuestion, CollectiveQuestion):
+    for cls in (Where, Software, StepOptions, step.StepQuestion, step.CheckpointQuestion, CollectiveQuestion):
         fields_of(alone, cls)
     _sizes(alone)
     _recomputed(alone)
@@ -182,9 +175,9 @@ def _recomputed(written: CommandOptions) -> dict[str, Any]:
     return said
 
 
-def _checkpoints(written: CommandOptions) -> CheckpointQuestion | None:
+def _checkpoints(written: CommandOptions) -> step.CheckpointQuestion | None:
     if written.mtbf is not None:
-        return CheckpointQuestion(**fields_of(written, CheckpointQuestion))
+        return step.CheckpointQuestion(**fields_of(written, step.CheckpointQuestion))
     others = ("every_steps", "write_s", "restart_s")
     why = f"is about failures; add {mention('mtbf_s')}, for example {mention('mtbf_s', '24h')}"
     refuse({mention(name): getattr(written, option_of(name)) is not None for name in others}, why)
@@ -192,9 +185,9 @@ def _checkpoints(written: CommandOptions) -> CheckpointQuestion | None:
 
 
 def _questions(
-    written: CommandOptions, session: Session, machines: Sequence[Where], ways: Sequence[StepQuestion]
-) -> list[StepQuestion]:
-    found: list[StepQuestion] = []
+    written: CommandOptions, session: Session, machines: Sequence[Where], ways: Sequence[step.StepQuestion]
+) -> list[step.StepQuestion]:
+    found: list[step.StepQuestion] = []
     how = None if written.accumulate is None else _how(written.accumulate)
     for where in machines:
         gpus = _gpus(written, session.machine(where))
@@ -204,7 +197,7 @@ def _questions(
         own = ways if count + len(ways[0].helpers) > 1 else [changed(ways[0], layout=REPLICAS)]
         for way in own:
             asked = changed(_shared_out(written, way, count), where=where, gpus=gpus)
-            found.append(_as_trained(written, session, accumulating(asked, how)))
+            found.append(_as_trained(written, session, step.accumulating(asked, how)))
     if written.optimizer is None and session.network(found[0]).sample == "sequences":  # usual for transformers
         found = [replace(each, options=replace(each.options, optimizer="adam")) for each in found]
     found = [replace(each, options=each.options.as_launched) for each in found]
@@ -216,21 +209,21 @@ def _questions(
     return found
 
 
-def _in_vain(written: CommandOptions, questions: Sequence[StepQuestion]) -> Iterator[str]:
+def _in_vain(written: CommandOptions, questions: Sequence[step.StepQuestion]) -> Iterator[str]:
     infers = questions[0].options.mode == "inference"
     if infers or any(each.gpus and len(each.gpus) + len(each.helpers) > 1 for each in questions):
         unread = [dict(each.unread(each)) for each in questions]
     else:
-        left = [name for name in EXCHANGING if name not in asked_by_host(questions[0])]
+        left = [name for name in step.EXCHANGING if name not in step.asked_by_host(questions[0])]
         unread = [dict.fromkeys(left, "is about an exchange, and one device steps alone")]
-    for name in (*EXCHANGING, "nccl"):
+    for name in (*step.EXCHANGING, "nccl"):
         value = getattr(written, option_of(name))
         field = "strategy" if name == "nccl" else name
         if value not in (DEFAULTS[option_of(name)], ("dp",)) and all(field in each for each in unread):
             yield f"{mention(name, *([False] if value is False else []))}: {unread[0][field]}"
 
 
-def _check_said(written: CommandOptions, session: Session, questions: Sequence[StepQuestion]) -> None:
+def _check_said(written: CommandOptions, session: Session, questions: Sequence[step.StepQuestion]) -> None:
     adds = any(q.micro_batches > 1 and q.layout.zero < 2 and q.options.mode in ("train", "backward") for q in questions)
     more = mention("micro_batches", 4)
     several = f"is about gradients of several micro-batches ({more}), which zero=2 and fsdp scatter"
@@ -242,7 +235,7 @@ def _check_said(written: CommandOptions, session: Session, questions: Sequence[S
         refuse({mention("calibration"): none}, "has nothing of the CPU that computes")
 
 
-def _as_trained(written: CommandOptions, session: Session, question: StepQuestion) -> StepQuestion:
+def _as_trained(written: CommandOptions, session: Session, question: step.StepQuestion) -> step.StepQuestion:
     source = session.source(question)
     if not source.in_half:
         return question
@@ -282,7 +275,7 @@ def _gpus(written: CommandOptions, machine: Machine) -> tuple[int, ...] | None:
     return tuple(parse_gpus(written.gpus, machine))
 
 
-def _shared_out(written: CommandOptions, way: StepQuestion, count: int) -> StepQuestion:
+def _shared_out(written: CommandOptions, way: step.StepQuestion, count: int) -> step.StepQuestion:
     """Return *way* with one replica's and micro-batch's samples on *count* devices; raises InputError if uneven."""
     replicas = (way.layout.on(count).dp or 1) if count > 1 else 1
     if written.global_batch is None:
@@ -331,7 +324,7 @@ def _overlap(text: str) -> float:
     if name != "bucket":
         hint = nearest(name, ("none", DEFAULTS["overlap"]))
         raise refused("bucket_bytes", f"no such choice; {hint}", one_line(text, 40))
-    return quantity_of("bucket_bytes", size, "size", text, positive=True) if size else BUCKET_BYTES
+    return quantity_of("bucket_bytes", size, "size", text, positive=True) if size else step.BUCKET_BYTES
 
 
 def _sizes(written: CommandOptions) -> dict[str, int | str]:

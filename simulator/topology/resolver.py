@@ -8,19 +8,9 @@ from typing import Any, TypeVar, cast
 from simulator import topology as t
 from simulator.errors import FAULTS_SHOWN, Fault, InputError, nearest, one_line
 from simulator.sums import lists_by_key, sums_by_key
-from simulator.topology import catalogue
+from simulator.topology import catalogue, schema
 from simulator.topology.catalogue import kept_positions
 from simulator.topology.parts import CpuPart, DeviceKind, GpuPart, LinkPart, NicPart, Part, StoragePart, SwitchPart
-from simulator.topology.schema import (
-    MAX_NAMES,
-    DeviceSpec,
-    LinkSpec,
-    MeshSpec,
-    TopologyFile,
-    count,
-    expand,
-    read_matrix,
-)
 from simulator.topology.yaml_source import YamlSource
 
 _DEFAULTS: Mapping[str, Part] = {
@@ -49,20 +39,22 @@ def _described(source: YamlSource) -> set[str] | None:
         return None
     for key in described:
         try:
-            n_names += count(str(key))
-            if n_names <= MAX_NAMES:
-                names.update(expand(str(key)))
+            n_names += schema.count(str(key))
+            if n_names <= schema.MAX_NAMES:
+                names.update(schema.expand(str(key)))
         except ValueError:
             readable = False
-        if n_names > MAX_NAMES:
-            raise InputError(source.fault(("devices", key), f"a machine has at most {MAX_NAMES} devices", key=True))
+        if n_names > schema.MAX_NAMES:
+            raise InputError(
+                source.fault(("devices", key), f"a machine has at most {schema.MAX_NAMES} devices", key=True)
+            )
     return names if readable else None
 
 
 class Resolver:
     """Looks up the names in a file; keeps the first faults, counts the others. *told*: faults found by the schema."""
 
-    def __init__(self, source: YamlSource, spec: TopologyFile, told: InputError | None = None) -> None:
+    def __init__(self, source: YamlSource, spec: schema.TopologyFile, told: InputError | None = None) -> None:
         self.source, self.spec = source, spec
         self.faults, self.more = (list(told.faults), told.more) if told is not None else (list[Fault](), 0)
         self.devices: dict[str, t.Device] = {}
@@ -139,12 +131,16 @@ class Resolver:
         return None
 
     def _positions(self, key: str) -> Sequence[int]:
-        return kept_positions(self.source, TopologyFile, key) if self.faults else range(len(getattr(self.spec, key)))
+        return (
+            kept_positions(self.source, schema.TopologyFile, key)
+            if self.faults
+            else range(len(getattr(self.spec, key)))
+        )
 
-    def _device(self, key: str, spec: DeviceSpec) -> None:
+    def _device(self, key: str, spec: schema.DeviceSpec) -> None:
         path = ("devices", key)
         try:
-            names = expand(key)
+            names = schema.expand(key)
         except ValueError as error:
             self.fault(path, str(error), key=True)
             return
@@ -181,7 +177,7 @@ class Resolver:
             self.keys[name] = key
             self.devices[name] = t.Device(name, kind, part, spec.part or "", 0)
 
-    def _figures(self, path: _Path, spec: LinkSpec | MeshSpec) -> LinkPart | None:
+    def _figures(self, path: _Path, spec: schema.LinkSpec | schema.MeshSpec) -> LinkPart | None:
         figures = ("bandwidth", "efficiency", "latency", "duplex")
         changes: dict[str, Any] = {k: v for k in figures if (v := getattr(spec, k, None)) is not None}
         if spec.part is not None:
@@ -195,11 +191,11 @@ class Resolver:
             return None
         return LinkPart.model_construct(kind="link", of=spec.kind, **changes)
 
-    def _link(self, index: int, spec: LinkSpec) -> list[t.Wire]:
+    def _link(self, index: int, spec: schema.LinkSpec) -> list[t.Wire]:
         path = ("links", index)
         part = self._figures(path, spec)
         try:
-            counts = [count(text) for text in spec.between]
+            counts = [schema.count(text) for text in spec.between]
         except ValueError:
             counts = [1]  # reported below, with its position
         if len(counts) == 2 and counts[0] != counts[1] and 1 not in counts:
@@ -210,7 +206,7 @@ class Resolver:
         ends: list[list[str]] = []
         for i, text in enumerate(spec.between):
             try:
-                names = expand(text)
+                names = schema.expand(text)
             except ValueError as error:
                 self.fault((*path, "between", i), str(error))
                 continue
@@ -236,11 +232,11 @@ class Resolver:
         if self.n_wires > _MAX_WIRES:
             raise InputError(self.source.fault(path, f"a machine has at most {_MAX_WIRES} links"))
 
-    def _mesh(self, index: int, spec: MeshSpec) -> list[t.Wire]:
+    def _mesh(self, index: int, spec: schema.MeshSpec) -> list[t.Wire]:
         path = ("meshes", index)
         part = self._figures(path, spec)
         try:
-            gpus, links = read_matrix(spec.matrix)
+            gpus, links = schema.read_matrix(spec.matrix)
         except ValueError as error:
             for told in error.args:
                 self.fault((*path, "matrix"), told)

@@ -5,19 +5,8 @@ from typing import Any, ClassVar, Literal, Self
 
 from simulator.package_data import own_data
 from simulator.records import dataclass, replace
+from simulator.workload import operator
 from simulator.workload.kernels import Kernel, Rowwise, Shape, Streaming, as_formula, column_sum, formula_of, streamed
-from simulator.workload.operator import (
-    Direction,
-    Divided,
-    Kernels,
-    Meeting,
-    OneKernel,
-    Operator,
-    Phase,
-    Rows,
-    Saved,
-    has_elements,
-)
 from simulator.workload.operators.elementwise import Elementwise
 from simulator.workload.precision import ELEMENT_BYTES, INDEX_BYTES, STATISTIC_BYTES, Precision
 
@@ -45,7 +34,7 @@ class Pooling(Kernel):
         return self.window, self.input_elements, self.output_elements
 
 
-def _pool(call: Any, kind: Literal["max", "avg"]) -> Operator:
+def _pool(call: Any, kind: Literal["max", "avg"]) -> operator.Operator:
     """Return pooling; in 3-D pooling, depth and height are merged into the height."""
     lead = 3 if "3d" in call.name else 2
     source, result = call.first, call.out
@@ -58,7 +47,7 @@ def _pool(call: Any, kind: Literal["max", "avg"]) -> Operator:
 
 
 @dataclass(frozen=True, slots=True)
-class Pool(OneKernel):
+class Pool(operator.OneKernel):
     """The maximum or mean of each window of an image; ``h_out`` and ``w_out`` as the framework rounds them."""
 
     per_token = ()
@@ -81,15 +70,15 @@ class Pool(OneKernel):
     kernel_w: int
 
     def check(self) -> None:
-        has_elements(self.h_out, self.w_out, self.output_elements)
+        operator.has_elements(self.h_out, self.w_out, self.output_elements)
 
-    def in_direction(self, direction: Direction, precision: Precision) -> Pooling:
+    def in_direction(self, direction: operator.Direction, precision: Precision) -> Pooling:
         read, window = self.batch * self.channels * self.h_in * self.w_in, self.kernel_h * self.kernel_w
         way: Literal["fwd", "bwd"] = "fwd" if direction == "fwd" else "bwd"
         return Pooling(self.kind, way, read, self.output_elements, window, precision)
 
     @property
-    def saved(self) -> tuple[Saved, ...]:
+    def saved(self) -> tuple[operator.Saved, ...]:
         """What it saves; a mean of whole images needs only their size."""
         whole = (self.kernel_h, self.kernel_w) == (self.h_in, self.w_in)
         return () if whole and self.kind == "avg" else ("input",)
@@ -98,7 +87,7 @@ class Pool(OneKernel):
         return self.output_elements * INDEX_BYTES if self.kind == "max" else 0  # the places of maxima
 
 
-def _reduction(call: Any) -> Operator:
+def _reduction(call: Any) -> operator.Operator:
     """Return a sum of rows; a mean over height and width is a pool of whole images."""
     n, kept, dims = call.first.numel(), max(1, call.out.numel()), call.arguments.get("dim")
     if call.name == "mean" and call.first.dim() == 4 and dims is not None and sorted(d % 4 for d in dims) == [2, 3]:
@@ -109,13 +98,13 @@ def _reduction(call: Any) -> Operator:
     return Reduction(kept, n // kept)
 
 
-def _loss(call: Any) -> tuple[Operator, ...]:
+def _loss(call: Any) -> tuple[operator.Operator, ...]:
     n = call["self"].numel()
     return (Elementwise(call.name, n, 2), *((Reduction(1, n),) if call["reduction"] else ()))
 
 
 @dataclass(frozen=True, slots=True)
-class Reduction(Rows):
+class Reduction(operator.Rows):
     """A sum, mean or maximum over each of ``rows`` rows of ``cols`` elements."""
 
     autocast = "fp32"
@@ -123,10 +112,10 @@ class Reduction(Rows):
     result = ("rows",)
     from_torch: ClassVar = {**dict.fromkeys(_TORCH["sums"], _reduction), **dict.fromkeys(_TORCH["losses"], _loss)}
 
-    def forward_kernels(self, precision: Precision) -> Kernels:
+    def forward_kernels(self, precision: Precision) -> operator.Kernels:
         return (Rowwise("sum", self.rows, self.cols, precision),)
 
-    def input_gradients(self, precision: Precision) -> Kernels:
+    def input_gradients(self, precision: Precision) -> operator.Kernels:
         """Return the kernels of the inputs' gradients: that of a row is written to every element of it."""
         n, size = self.rows * self.cols, ELEMENT_BYTES[precision]
         return (Streaming("fill", n, self.rows * size, n * size),)
@@ -136,7 +125,7 @@ _WIDE = ELEMENT_BYTES["fp32"]
 Norm = Literal["layer_norm", "rms_norm"]
 
 
-def _layer_norm(call: Any, kind: Norm = "layer_norm") -> Operator:
+def _layer_norm(call: Any, kind: Norm = "layer_norm") -> operator.Operator:
     cols = prod(call["normalized_shape"])
     return LayerNorm(call["input"].numel() // cols, cols, kind)
 
@@ -145,7 +134,7 @@ _PLAIN = ("pytorch", "deepspeed-zero3", "adaptdl")  # frameworks whose modules a
 
 
 @dataclass(frozen=True, slots=True)
-class LayerNorm(Rows):
+class LayerNorm(operator.Rows):
     """Normalisation of each of ``rows`` rows of ``cols`` elements; RMSNorm does not subtract the mean.
 
     ``plain``: a module computes it by calls of the framework, in fp32 (``LlamaRMSNorm`` of Hugging Face's transformers
@@ -165,16 +154,18 @@ class LayerNorm(Rows):
     kind: Norm = "layer_norm"
     plain: bool = False
 
-    def forward_kernels(self, precision: Precision) -> Kernels:
+    def forward_kernels(self, precision: Precision) -> operator.Kernels:
         return (Rowwise(self.kind, self.rows, self.cols, precision),)
 
-    def input_gradients(self, precision: Precision) -> Kernels:
+    def input_gradients(self, precision: Precision) -> operator.Kernels:
         return (Rowwise(f"{self.kind}_bwd", self.rows, self.cols, precision),)
 
-    def parameter_gradients(self, precision: Precision) -> Kernels:
+    def parameter_gradients(self, precision: Precision) -> operator.Kernels:
         return (Rowwise(f"{self.kind}_weight_bwd", self.rows, self.cols, precision, own=True),)
 
-    def as_run_by(self, framework: str, phase: Phase, precision: Precision, kernels: Kernels) -> Kernels:
+    def as_run_by(
+        self, framework: str, phase: operator.Phase, precision: Precision, kernels: operator.Kernels
+    ) -> operator.Kernels:
         """Return *kernels*, TensorFlow's formula, or the calls of a module."""
         if framework == "tensorflow":
             return as_formula("norm", self.output_elements, phase, precision)
@@ -183,18 +174,18 @@ class LayerNorm(Rows):
         n, rows = self.output_elements, self.rows
         sizes: dict[str, tuple[int, Precision]] = {"own": (n, precision), "wide": (n, "fp32"), "row": (rows, "fp32")}
         of_weight = *streamed(n, precision, ("mul", 2, 1)), column_sum(self.cols, rows, precision)
-        others: dict[str, Kernels] = {
+        others: dict[str, operator.Kernels] = {
             "widen": self._cast(precision, wide=True),
             "narrow": self._cast(precision, wide=False),
             "sum": (Rowwise("sum", rows, self.cols, "fp32"),),
             "weight": of_weight if phase != "bwd_data" else (),
         }
-        found: Kernels = ()
+        found: operator.Kernels = ()
         for each in formula_of("module", phase):
             found += others[each] if isinstance(each, str) else streamed(*sizes[each[3]], tuple(each[:3]))
         return found
 
-    def _cast(self, precision: Precision, *, wide: bool) -> Kernels:
+    def _cast(self, precision: Precision, *, wide: bool) -> operator.Kernels:
         """Return the cast between *precision* and fp32, to fp32 if *wide*."""
         n, e = self.output_elements, ELEMENT_BYTES[precision]
         sizes = (n * e, n * _WIDE) if wide else (n * _WIDE, n * e)
@@ -203,7 +194,7 @@ class LayerNorm(Rows):
     def saved_bytes(self, element_bytes: int) -> int:  # of the statistics of each row
         return self.rows * STATISTIC_BYTES * (2 if self.kind == "layer_norm" else 1)
 
-    def meets(self, meeting: Meeting) -> Divided[Self] | None:
+    def meets(self, meeting: operator.Meeting) -> operator.Divided[Self] | None:
         """Return its part on one rank: some groups of each token, or some heads.
 
         Groups have weights of their own (Mamba-2's gated norm), heads share theirs.
@@ -212,20 +203,20 @@ class LayerNorm(Rows):
         if not meeting.is_split or not 0 < tokens < self.rows:
             return None
         if meeting.parameter_elements > 2 * self.cols:
-            return Divided("split", replace(self, rows=tokens * meeting.part(self.rows // tokens, "groups")))
-        return None if self.rows % (tokens * n) else Divided("heads", replace(self, rows=self.rows // n))
+            return operator.Divided("split", replace(self, rows=tokens * meeting.part(self.rows // tokens, "groups")))
+        return None if self.rows % (tokens * n) else operator.Divided("heads", replace(self, rows=self.rows // n))
 
 
 _NAMES = ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm", "_native_batch_norm_legit")
 
 
-def _batch_norm(call: Any) -> Operator:
+def _batch_norm(call: Any) -> operator.Operator:
     batch, channels, *sizes = call["input"].shape
     return BatchNorm(batch, channels, prod(sizes[:-1]), sizes[-1] if sizes else 1)
 
 
 @dataclass(frozen=True, slots=True)
-class BatchNorm(OneKernel):
+class BatchNorm(operator.OneKernel):
     """Normalisation of each channel over the batch and the image."""
 
     fuses = "rows"
@@ -242,7 +233,7 @@ class BatchNorm(OneKernel):
     height: int
     width: int
 
-    def in_direction(self, direction: Direction, precision: Precision) -> Rowwise:
+    def in_direction(self, direction: operator.Direction, precision: Precision) -> Rowwise:
         """Return the kernel of all channels; in bf16 PyTorch asks no library (``_select_batch_norm_backend``)."""
         kind, numbers = "batch_norm" if direction == "fwd" else "batch_norm_bwd", self.batch * self.height * self.width
         return Rowwise(kind, self.channels, numbers, precision, own=precision == "bf16")
