@@ -1,6 +1,7 @@
 """Programs and Chakra traces on a machine, executed and evaluated; the ranks of a step written as a trace."""
 
 from functools import cache
+from typing import cast
 
 from simulator.api.context import Context
 from simulator.api.steps import together_timeline
@@ -16,7 +17,7 @@ from simulator.programs.chakra_plan import ChakraCosts, plan_trace
 from simulator.programs.costs import Bound, ProgramPricer, State
 from simulator.programs.loops import write_loop
 from simulator.programs.reader import load_program
-from simulator.programs.statements import ExchangeStatement, check_program
+from simulator.programs.statements import Statement, check_program
 from simulator.programs.writer import Writer
 from simulator.questions.options import StepOptions
 from simulator.questions.single import CopyQuestion, ProgramQuestion
@@ -45,10 +46,10 @@ def _result(context: Context, question: ProgramQuestion) -> ProgramResult:
     def network(name: str, batch: int, options: StepOptions) -> Network:
         return context.network(StepQuestion(where=question.where, workload=name, batch=batch, options=options))
 
-    def collective(exchange: ExchangeStatement) -> Plan:
-        group = context.group(question.where, tuple(range(exchange.gpus)))
-        request = Request(group, exchange.collective, exchange.size_bytes)
-        return strategy_of(exchange.strategy, TODAY, constants=context.constants).plan(request)
+    def collective(exchange: Statement) -> Plan:
+        group = context.group(question.where, tuple(range(exchange.keys.gpus)))
+        request = Request(group, cast(Collective, exchange.keys.exchange), exchange.size_bytes)
+        return strategy_of(exchange.keys.strategy, TODAY, constants=context.constants).plan(request)
 
     costs = ProgramPricer(program.software, network, collective, compiled=question.compiled, captured=question.captured)
     router = context.router(question.where)

@@ -12,7 +12,7 @@ from simulator.devices.gpu.memory import achieved_bandwidth
 from simulator.devices.predict import kernel_cost, steady_device
 from simulator.places import Place
 from simulator.plan.plan import Fragment, Plan
-from simulator.programs.statements import ExchangeStatement, FrontEnd, RunStatement, Times
+from simulator.programs.statements import FrontEnd, Statement, Times
 from simulator.questions.options import StepOptions
 from simulator.questions.single import OperatorQuestion
 from simulator.records import dataclass, field, replace
@@ -25,7 +25,7 @@ from simulator.workload.precision import ELEMENT_BYTES
 Bound = Literal["arithmetic", "memory", "latency", "given"]
 _BOUNDS: dict[str, Bound] = {"compute": "arithmetic", "memory": "memory", "latency": "latency"}
 Networks = Callable[[str, int, StepOptions], Network]
-Collectives = Callable[[ExchangeStatement], Plan]
+Collectives = Callable[[Statement], Plan]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,12 @@ class ProgramPricer:
         self._fragments: dict[tuple[object, ...], Fragment] = {}
         self._kept: dict[tuple[object, ...], tuple[tuple[CallPrice, ...], float]] = {}
 
-    def of(self, run: RunStatement, place: Place) -> tuple[tuple[CallPrice, ...], float]:
+    def of(self, run: Statement, place: Place) -> tuple[tuple[CallPrice, ...], float]:
         """Return the calls of *run* at *place*, and the bytes of its result; raises InputError as pricing does."""
-        what, key = run.what, (run.what, place.name, run.batch, run.options, run.holds_bytes)
+        what, key = run.what, (run.what, place.name, run.keys.batch, run.options, run.keys.holds)
         if key not in self._kept:
             if isinstance(what, Times):
-                held = run.holds_bytes or 0.0
+                held = run.keys.holds or 0.0
                 self._kept[key] = (CallPrice("operator", what.issue, what.compute, what.back, held),), held
             elif isinstance(what, OperatorQuestion):
                 self._kept[key] = self._operator(run, what, place)
@@ -66,9 +66,9 @@ class ProgramPricer:
                 self._kept[key] = self._network(run, what, place)
         return self._kept[key]
 
-    def exchanged(self, exchange: ExchangeStatement) -> Fragment:
+    def exchanged(self, exchange: Statement) -> Fragment:
         """Return the plan fragment of *exchange*, the same object for equal exchanges; raises Unsuitable."""
-        key = exchange.collective, exchange.size_bytes, exchange.gpus, exchange.strategy
+        key = exchange.keys.exchange, exchange.size_bytes, exchange.keys.gpus, exchange.keys.strategy
         if key not in self._fragments:
             self._fragments[key] = Fragment(self.collectives(exchange))
         return self._fragments[key]
@@ -79,7 +79,7 @@ class ProgramPricer:
             return place.device.constants["front_ends.mxnet"].operator_s
         return cpu_call_time(place.device) if isinstance(place.device, Cpu) else bare_launch_time(place.device)
 
-    def _operator(self, run: RunStatement, what: OperatorQuestion, place: Place) -> tuple[tuple[CallPrice, ...], float]:
+    def _operator(self, run: Statement, what: OperatorQuestion, place: Place) -> tuple[tuple[CallPrice, ...], float]:
         device, wait_s = steady_device(place.device), place.device.constants["front_ends"].wait_s
         mxnet = place.device.constants["front_ends.mxnet"]
         costs = [kernel_cost(device, kernel, 1.0 if what.is_cold else 0.0) for kernel in operator_kernels(what)]
@@ -93,16 +93,16 @@ class ProgramPricer:
         compute_s, bound, shares = _together(device, costs, sum(cost.time_s for cost in costs))
         label = getattr(what.operator, "function", type(what.operator).__name__.lower())
         usual = size if self.is_mxnet else 0.0
-        held = usual if run.holds_bytes is None else run.holds_bytes
+        held = usual if run.keys.holds is None else run.keys.holds
         return (CallPrice(label, issue_s, compute_s, wait_s, held, bound, shares),), size
 
-    def _network(self, run: RunStatement, what: str, place: Place) -> tuple[tuple[CallPrice, ...], float]:
+    def _network(self, run: Statement, what: str, place: Place) -> tuple[tuple[CallPrice, ...], float]:
         self.has_networks = True
         device, of = place.device, run.options
         wait_s, mxnet = device.constants["front_ends"].wait_s, device.constants["front_ends.mxnet"]
         captured = of.cuda_graph or (self.captured and isinstance(device, Gpu))
         options = replace(of, compiled=of.compiled or self.compiled, cuda_graph=captured)
-        network = self.networks(what, run.batch, options)
+        network = self.networks(what, run.keys.batch, options)
         sizes = {layer.name: float(network.elements[layer.output] * ELEMENT_BYTES["fp32"]) for layer in network.layers}
         updated = sum(p.trained for p in network.parameters)
         forward_s = mxnet.compiled_s if options.compiled else mxnet.layer_s

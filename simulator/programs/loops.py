@@ -7,7 +7,7 @@ from math import floor
 from simulator.engine.executor import execute
 from simulator.engine.timeline import Span
 from simulator.programs.costs import Bound, ProgramLabel, Repetitions, SkippedRepetitions, StreamQueue, Use
-from simulator.programs.statements import PlainStatement
+from simulator.programs.statements import Statement
 from simulator.programs.writer import Writer
 from simulator.records import dataclass, replace
 from simulator.sums import lists_by_key, sums_by_key
@@ -31,7 +31,7 @@ class _Repetition:
     copies: int
 
 
-def write_loop(writer: Writer, loop: PlainStatement) -> None:
+def write_loop(writer: Writer, loop: Statement) -> None:
     """Write *loop*; raises InputError where it does not repeat evenly and is too long to write out."""
     done, written, attempt = 0, [_standing(writer)], _EVEN
     may_pass = loop.keys.repeat > _WRITTEN and not writer.locks

@@ -112,36 +112,32 @@ class _Reader:
         match verb:
             case "run":
                 made = self._run(here, raw, keys)
-            case "copy" | "move":
-                tensor, how = keys.copy_ or keys.move, (keys.pinned, keys.blocking, keys.fresh, keys.stream)
-                made = s.CopyStatement(here, verb, tensor, keys.to, keys.gives or tensor, *how)
             case "tensor":
                 if (keys.shape is None) == (keys.size is None):
                     self._fault("tensor needs either shape ([1000, 1000]) or size (4 MB)")
                 n_bytes = float(prod(keys.shape or ()) * ELEMENT_BYTES[self.precision])
-                made = s.PlainStatement(here, verb, keys, size_bytes=n_bytes if keys.size is None else keys.size)
+                made = s.Statement(here, verb, keys, size_bytes=n_bytes if keys.size is None else keys.size)
             case "exchange":
                 made = self._exchange(here, keys)
             case "repeat":
                 if keys.do is not None and not keys.do:
                     self._fault("do must have 1 or more statements; got []", "do")
-                made = s.PlainStatement(here, verb, keys, bodies=(self.block(keys.do or (), (*here, "do")),))
+                made = s.Statement(here, verb, keys, bodies=(self.block(keys.do or (), (*here, "do")),))
             case "threads":
                 bodies = (self.block(body, (*here, "threads", i)) for i, body in enumerate(keys.threads or ()))
-                made = s.PlainStatement(here, verb, keys, bodies=tuple(bodies))
-            case "read" | "wait" | "record" | "hold" | "python" | "mark":
-                made = s.PlainStatement(here, verb, keys)
+                made = s.Statement(here, verb, keys, bodies=tuple(bodies))
+            case "copy" | "move" | "read" | "wait" | "record" | "hold" | "python" | "mark":
+                made = s.Statement(here, verb, keys)
             case _:
                 assert_never(verb)
         return made if len(self.faults) == before else None
 
-    def _run(self, here: s.Path, raw: dict[str, Any], keys: s.Keys) -> s.RunStatement | None:
+    def _run(self, here: s.Path, raw: dict[str, Any], keys: s.Keys) -> s.Statement | None:
         known = keys.run
-        how = keys.device, keys.stream or s.STREAM, keys.reads, keys.gives, keys.batch, keys.holds
         if not isinstance(known, str):
             times = validate(self.source.part((*here, "run"), known), s.Times)
             self._refuse(raw, (*_OF_NETWORKS, "precision"), "is for operators and networks; here are times")
-            return s.RunStatement(here, times, *how)
+            return s.Statement(here, "run", keys, times)
         if known.startswith("op:"):
             self._refuse(raw, _OF_NETWORKS, "is for networks; write an operator's sizes and phase in its words")
             try:
@@ -154,7 +150,7 @@ class _Reader:
                 self._unknown("", "precision", keys.precision, get_args(Precision))
             if keys.precision or "precision" not in known:
                 question = replace(question, precision=keys.precision or self.precision)  # type: ignore[arg-type]
-            return s.RunStatement(here, question, *how)
+            return s.Statement(here, "run", keys, question)
         policy = keys.precision or self.precision
         if policy not in POLICIES:
             self._unknown("", "precision", policy, POLICIES)
@@ -163,17 +159,16 @@ class _Reader:
         options = StepOptions(mode=keys.mode, precision=policy, optimizer=keys.optimizer, **compiled)
         is_file = known.endswith((".yaml", ".yml"))  # relative to the program's own file
         network = str(FilePath(self.source.file).parent / known) if is_file else known
-        return s.RunStatement(here, network, *how, options)
+        return s.Statement(here, "run", keys, network, options)
 
-    def _exchange(self, here: s.Path, keys: s.Keys) -> s.ExchangeStatement | None:
+    def _exchange(self, here: s.Path, keys: s.Keys) -> s.Statement | None:
         if keys.exchange not in COLLECTIVES:
             self._unknown("collective ", "exchange", keys.exchange, COLLECTIVES)
             return None
         if keys.strategy not in (known := strategy_names()):
             self._unknown("strategy ", "strategy", keys.strategy, known)
             return None
-        stream = keys.stream or "communication"
-        return s.ExchangeStatement(here, keys.exchange, keys.size or 0.0, keys.gpus, keys.strategy, stream, keys.reads)
+        return s.Statement(here, "exchange", keys, size_bytes=keys.size or 0.0)
 
     def _unknown(self, what: str, key: str, found: str, known: Sequence[str]) -> None:
         begins = f"no {what}" if what else "there is no "

@@ -13,12 +13,12 @@ from simulator.records import dataclass
 from simulator.topology.parts import Strict
 from simulator.topology.yaml_source import YamlSource
 from simulator.units import Duration, Size
-from simulator.workload import Collective
 from simulator.workload.precision import Precision
 
 MAX_COUNT = 10**9
 Path = tuple[str | int, ...]  # of a statement in its file, by which an error names it
 STREAM = "compute"  # on which operators run unless another is named
+_STREAMS = {"run": STREAM, "exchange": "communication"}
 
 
 class Times(Strict):
@@ -91,63 +91,31 @@ class Keys(Strict):
     do: list[Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RunStatement:
-    """Issue an operator, or all operators of a network, to a stream of a device."""
-
-    path: Path
-    what: Times | OperatorQuestion | str  # str: a network by its name or file
-    device: str | None  # None: where the tensors are that it reads
-    stream: str
-    reads: tuple[str, ...]
-    gives: str | None
-    batch: int
-    holds_bytes: float | None
-    options: StepOptions = USUAL
+Verb = Literal[
+    "run", "copy", "move", "exchange", "tensor", "read", "wait", "record", "hold", "python", "mark", "repeat", "threads"
+]
 
 
 @dataclass(frozen=True, slots=True)
-class CopyStatement:
-    """Copy a tensor to a device; a *move* does nothing where it is there already (``x.to``)."""
+class Statement:
+    """A statement: its verb and its keys, what runs, a tensor's bytes, or the statements inside.
+
+    An operator, or all operators of the network ``what``, by its name or file, are issued to a stream of a device,
+    without one that of the tensors read.  ``bodies`` are of each thread, or of a loop.
+    """
 
     path: Path
-    verb: Literal["copy", "move"]
-    tensor: str
-    to: str
-    gives: str
-    pinned: bool
-    blocking: bool | None  # None: the front end's default
-    fresh: bool
-    stream: str  # "": none is named
-
-
-@dataclass(frozen=True, slots=True)
-class ExchangeStatement:
-    """A collective of ``size_bytes``, as nccl-tests counts them, among the first ``gpus`` GPUs."""
-
-    path: Path
-    collective: Collective
-    size_bytes: float
-    gpus: int
-    strategy: str
-    stream: str
-    reads: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PlainStatement:
-    """A statement that is no more than its verb and its keys, a tensor's bytes, or the statements inside."""
-
-    path: Path
-    verb: "PlainVerb"
+    verb: Verb
     keys: Keys
+    what: Times | OperatorQuestion | str = ""
+    options: StepOptions = USUAL
     size_bytes: float = 0.0
-    bodies: "tuple[tuple[Statement, ...], ...]" = ()  # of each thread, or of a loop
+    bodies: "tuple[tuple[Statement, ...], ...]" = ()
 
-
-Statement = RunStatement | CopyStatement | ExchangeStatement | PlainStatement
-PlainVerb = Literal["tensor", "read", "wait", "record", "hold", "python", "mark", "repeat", "threads"]
-Verb = Literal["run", "copy", "move", "exchange", PlainVerb]
+    @property
+    def stream(self) -> str:
+        """The stream of its device; "" where a copy or an event names none."""
+        return self.keys.stream or _STREAMS.get(self.verb, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,23 +158,21 @@ class _Walk:
     def block(self, body: Sequence[Statement]) -> None:
         for statement in body:
             self.path = statement.path
-            match statement:
-                case RunStatement():
-                    self.run(statement)
-                case CopyStatement():
-                    self.known([statement.tensor], statement.verb)
-                    self.tensors[statement.gives] = self.device(statement.to, "to")
-                case ExchangeStatement():
-                    has, some = len(self.machine.gpus), "an exchange is among 2 or more of them"
-                    if not 1 < statement.gpus <= has:
-                        self.fault(f"{self.machine.name} has {counted(has, 'GPU')}; {some}", "gpus")
-                    self.known(statement.reads, "reads", each=True)
-                case _:
-                    self.plain(statement)
+            self.statement(statement, statement.keys)
 
-    def plain(self, statement: PlainStatement) -> None:
-        keys = statement.keys
+    def statement(self, statement: Statement, keys: Keys) -> None:
         match statement.verb:
+            case "run":
+                self.run(statement, keys)
+            case "copy" | "move":
+                tensor = keys.copy_ or keys.move
+                self.known([tensor], statement.verb)
+                self.tensors[keys.gives or tensor] = self.device(keys.to, "to")
+            case "exchange":
+                has, some = len(self.machine.gpus), "an exchange is among 2 or more of them"
+                if not 1 < keys.gpus <= has:
+                    self.fault(f"{self.machine.name} has {counted(has, 'GPU')}; {some}", "gpus")
+                self.known(keys.reads, "reads", each=True)
             case "tensor":
                 self.tensors[keys.tensor] = self.device(keys.device, "device")
             case "read":
@@ -234,21 +200,21 @@ class _Walk:
             case _:
                 assert_never(statement.verb)
 
-    def run(self, run: RunStatement) -> None:
+    def run(self, run: Statement, keys: Keys) -> None:
         on: dict[str, str] = {}
-        for name in self.known(run.reads, "reads", each=True):
+        for name in self.known(keys.reads, "reads", each=True):
             on.setdefault(self.tensors[name], name)
         first, a = next(iter(on.items()), ("", ""))
         if len(on) > 1:
             second, b = list(on.items())[1]
             message = f"arithmetic needs all tensors on one device: '{a}' is on {first} and '{b}' on {second}"
             self.fault(f"{message}; write first 'move: {b}' with 'to: {first}'", "reads")
-        device = self.device(run.device or next(iter(on), None), "device")
-        if on and run.device is not None and device not in on:
+        device = self.device(keys.device or next(iter(on), None), "device")
+        if on and keys.device is not None and device not in on:
             message = f"arithmetic on {device} needs its tensors there: '{a}' is on {first}"
             self.fault(f"{message}; write first 'move: {a}' with 'to: {device}'", "device")
-        if run.gives is not None:
-            self.tensors[run.gives] = device
+        if keys.gives is not None:
+            self.tensors[keys.gives] = device
         stream = f"{device}/{run.stream}"
         self.streams.setdefault(stream, set()).add(self.thread)
         self.all_streams.add(stream)
@@ -269,7 +235,7 @@ class _Walk:
                 message += nearest(what, ["all", *names, *self.tensors, *self.events])
             self.fault(message, "wait")
 
-    def threads(self, statement: PlainStatement) -> None:
+    def threads(self, statement: Statement) -> None:
         if self.thread:
             self.fault("threads within a thread are not simulated; write them side by side")
             return

@@ -33,7 +33,7 @@ class Writer:
         costs: c.ProgramPricer,
         device: str | None,
         threads: int | None,
-        write_loop: "Callable[[Writer, s.PlainStatement], None]",
+        write_loop: "Callable[[Writer, s.Statement], None]",
     ) -> None:
         self.program, self.places, self.router, self.costs = program, places, router, costs
         self.threads, self.write_loop = threads, write_loop
@@ -83,19 +83,17 @@ class Writer:
         for statement in body:
             self.statements += 1
             self.count(statement.path, len(self.builder.tasks) + self.statements)
-            match statement:
-                case s.RunStatement():
-                    self._run(statement)
-                case s.CopyStatement():
-                    self._copy(statement)
-                case s.ExchangeStatement():
-                    self._exchange(statement)
-                case _:
-                    self._plain(statement)
+            self._write(statement, statement.keys)
 
-    def _plain(self, statement: s.PlainStatement) -> None:
-        state, keys = self.state, statement.keys
+    def _write(self, statement: s.Statement, keys: s.Keys) -> None:
+        state = self.state
         match statement.verb:
+            case "run":
+                self._run(statement, keys)
+            case "copy" | "move":
+                self._copy(keys)
+            case "exchange":
+                self._exchange(statement, keys)
             case "tensor":
                 state.tensors[keys.tensor] = c.DeviceTensor(self.place(keys.device).name, statement.size_bytes)
             case "read":
@@ -134,21 +132,21 @@ class Writer:
         stream, about, add = self.host, c.ProgramLabel(use), self.builder.work
         return add(label, self.host_place, seconds, stream=stream, after=after, takes=locks, gives=locks, about=about)
 
-    def _run(self, run: s.RunStatement) -> None:
+    def _run(self, run: s.Statement, keys: s.Keys) -> None:
         tensors = self.state.tensors
-        place = self.place(run.device or next((tensors[name].device for name in run.reads), None))
+        place = self.place(keys.device or next((tensors[name].device for name in keys.reads), None))
         self.runs_on_cpu |= isinstance(place.device, Cpu)
         try:
             calls, result_bytes = self.costs.of(run, place)
         except InputError as error:
             raise InputError(self.program.source.fault((*run.path, "run"), error.spelt("value"))) from None
-        needs = self._ready(run.reads)
+        needs = self._ready(keys.reads)
         last: tuple[int, ...] = ()
         for call in calls:
             last = (self._call(call, place, run.stream, needs),)
             needs = []
-        if run.gives is not None:
-            tensors[run.gives] = c.DeviceTensor(place.name, result_bytes, last, calls[-1].back_s if calls else 0.0)
+        if keys.gives is not None:
+            tensors[keys.gives] = c.DeviceTensor(place.name, result_bytes, last, calls[-1].back_s if calls else 0.0)
 
     def _call(self, call: c.CallPrice, place: Place, name: str, needs: Sequence[int]) -> int:
         self.state.operators += 1
@@ -187,17 +185,18 @@ class Writer:
             return ((f"{place.name}:multiprocessors", 1.0),)
         return (node.multiprocessors, call.shares[0]), (node.memory, call.shares[1])
 
-    def _copy(self, copy: s.CopyStatement) -> None:
-        name, tensor, to = copy.tensor, self.state.tensors[copy.tensor], self.place(copy.to)
-        if copy.verb == "move" and tensor.device == to.name:
+    def _copy(self, keys: s.Keys) -> None:
+        name, to = keys.copy_ or keys.move, self.place(keys.to)
+        tensor, gives = self.state.tensors[name], keys.gives or name
+        if keys.move and tensor.device == to.name:
             self.on_host(f"{name} is there", self.front.call_s, use="issue")
-            self.state.tensors[copy.gives] = tensor
+            self.state.tensors[gives] = tensor
             return
-        done, is_sync = self._copied(name, tensor, to, pinned=copy.pinned, fresh=copy.fresh, over=copy.stream)
-        waits = copy.blocking if copy.blocking is not None else not self.is_mxnet
+        done, is_sync = self._copied(name, tensor, to, pinned=keys.pinned, fresh=keys.fresh, over=keys.stream)
+        waits = keys.blocking if keys.blocking is not None else not self.is_mxnet
         if waits or (is_sync and not self.is_mxnet):
             done = self.on_host("wait", self.front.wait_s, use="wait", after=[done])
-        self.state.tensors[copy.gives] = c.DeviceTensor(to.name, tensor.size_bytes, (done,), self.front.wait_s)
+        self.state.tensors[gives] = c.DeviceTensor(to.name, tensor.size_bytes, (done,), self.front.wait_s)
 
     def _copied(
         self, name: str, tensor: c.DeviceTensor, to: Place, *, pinned: bool, fresh: bool, over: str = ""
@@ -253,17 +252,17 @@ class Writer:
             socket=end if is_socket else "",
         )
 
-    def _exchange(self, exchange: s.ExchangeStatement) -> None:
+    def _exchange(self, exchange: s.Statement, keys: s.Keys) -> None:
         gpu = self.places.machine.nodes[self.places.machine.gpus[0]].name
         try:
             fragment = self.costs.exchanged(exchange)
         except Unsuitable as error:
-            message = f"{exchange.strategy} does not fit: {error.why}"
+            message = f"{keys.strategy} does not fit: {error.why}"
             raise InputError(self.program.source.fault((*exchange.path, "exchange"), message)) from None
         self.state.copies += 1
-        label, stream, name = exchange.collective, self.stream(gpu, exchange.stream), f"{gpu}/{exchange.stream}"
+        label, stream, name = keys.exchange, self.stream(gpu, exchange.stream), f"{gpu}/{exchange.stream}"
         issued = self.on_host(label, self.places.constants["dispatch"].bare_launch_s, use="issue")
-        after = (issued, *stream.after, *self._ready(exchange.reads))
+        after = (issued, *stream.after, *self._ready(keys.reads))
         about = c.ProgramLabel("copy", bytes=exchange.size_bytes)
         number = self.builder.add(label, (fragment,), stream=name, after=after, place=gpu, about=about)
         stream.last, stream.after, stream.back_s = (number,), (), self.front.wait_s
@@ -303,7 +302,7 @@ class Writer:
         if form == "print":
             self.on_host("print", self.front.print_s, use="python")
 
-    def _threads(self, threads: s.PlainStatement) -> None:
+    def _threads(self, threads: s.Statement) -> None:
         started = self.on_host("threads start", 0.0, use="mark")
         host, ends = self.host, [started]
         self.builder.queues[LOCK] = 1
@@ -320,9 +319,9 @@ def _shared(body: Sequence[s.Statement]) -> dict[str, set[str]]:
     """Return the streams on which each device runs operators; those on the default device are under ``""``."""
     found: dict[str, set[str]] = {}
     for statement in body:
-        if isinstance(statement, s.RunStatement):
-            found.setdefault(statement.device or "", set()).add(statement.stream)
-        for each in statement.bodies if isinstance(statement, s.PlainStatement) else ():
+        if statement.verb == "run":
+            found.setdefault(statement.keys.device or "", set()).add(statement.stream)
+        for each in statement.bodies:
             for device, streams in _shared(each).items():
                 found.setdefault(device, set()).update(streams)
     return found

@@ -16,7 +16,7 @@ from simulator.errors import InputError
 from simulator.programs import loops
 from simulator.programs.costs import SkippedRepetitions
 from simulator.programs.reader import VERBS, load_program
-from simulator.programs.statements import Keys, PlainStatement, Verb, check_program
+from simulator.programs.statements import Keys, Statement, Verb, check_program
 from simulator.programs.writer import Writer
 from simulator.questions.single import OperatorQuestion, ProgramQuestion
 from simulator.questions.where import Where
@@ -58,7 +58,7 @@ def test_every_verb_of_the_table_is_read() -> None:
 def test_a_verb_that_nothing_does_is_an_error() -> None:
     program = load_program("", f"{HEAD}program: [{{mark: begin}}]")
     places = SESSION.places(Where("p3.8xlarge"))
-    sung: Any = PlainStatement(("program", 1), "sing", Keys())  # type: ignore[arg-type]
+    sung: Any = Statement(("program", 1), "sing", Keys())  # type: ignore[arg-type]
     with pytest.raises(AssertionError, match="sing"):
         check_program(replace(program, body=(sung,)), places, None)
     unpriced: Any = None
