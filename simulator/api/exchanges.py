@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from math import floor
-from typing import Any
+from typing import Any, NamedTuple
 
 from simulator.api.session import Session
 from simulator.collectives.communicator import Unsuitable
 from simulator.errors import InputError
 from simulator.network.machine import Machine
 from simulator.questions.collective import ALGORITHMS, CollectiveQuestion
-from simulator.records import dataclass, replace
+from simulator.records import replace
 from simulator.results import taken
 from simulator.results.result import Result
 from simulator.units import format_duration
@@ -20,47 +20,22 @@ _MOST_MOVES = 2_000_000
 _ELEMENT_BYTES = 4
 
 
-@dataclass(frozen=True, slots=True)
-class BufferPlace:
-    """The place of a buffer: its device's name and kind (``gpu`` or ``cpu``), its node, and its number on that node."""
-
-    name: str
-    kind: str
-    host: int
-    index: int
-
-
-@dataclass(frozen=True, slots=True)
-class ElementMove:
-    """``count`` elements from ``first`` on, sent from one stand to another, and there added or stored."""
+class ElementMove(NamedTuple):
+    """``elements`` from ``first`` on, sent from one stand to another, and there added (1) or stored (0)."""
 
     src: int
     dst: int
     first: int
-    count: int
-    reduce: bool
+    elements: int
+    reduce: int
 
 
-@dataclass(frozen=True, slots=True)
-class ExchangeProgram:
-    """Rounds of moves, of which each reads before it writes, between ranks and helpers, whose buffers start empty."""
+def exchange_of(session: Session, question: CollectiveQuestion) -> dict[str, Any]:
+    """Return each rank's moves as plain data; raises InputError if no schedule runs rank by rank.
 
-    strategy: str
-    collective: str
-    n_ranks: int
-    root: int
-    n_elements: int
-    stands: tuple[BufferPlace, ...]
-    rounds: tuple[tuple[ElementMove, ...], ...]
-
-    def data(self) -> dict[str, Any]:
-        """Return the fields as a dictionary for JSON; each move is a list of its fields in order."""
-        rounds = [[[m.src, m.dst, m.first, m.count, int(m.reduce)] for m in step] for step in self.rounds]
-        return {**taken(self, "strategy collective n_ranks root n_elements stands"), "rounds": rounds}
-
-
-def exchange_of(session: Session, question: CollectiveQuestion) -> ExchangeProgram:
-    """Return each rank's moves; raises InputError if no schedule runs rank by rank."""
+    ``rounds`` are of moves, each of which reads before it writes, between the ``stands`` of ranks and of helpers, whose
+    buffers start empty (:func:`stands_of`).
+    """
     strategy, requests = session.planned(question)
     name, request = question.strategy, requests[0]
     if len(requests) > 1:
@@ -86,7 +61,7 @@ def exchange_of(session: Session, question: CollectiveQuestion) -> ExchangeProgr
                     src, dst = (numbers.setdefault(n, len(numbers)) for n in (flow.route.src, flow.route.dst))
                     for start, stop in carried.region if src != dst else ():  # a device's own data are already there
                         first, last = floor(start * n_elements), floor(stop * n_elements)
-                        move = ElementMove(src, dst, first, last - first, carried.reduce)
+                        move = ElementMove(src, dst, first, last - first, int(carried.reduce))
                         into += [move] if last > first else []
                 level += 1
         ends.append(level)
@@ -94,15 +69,19 @@ def exchange_of(session: Session, question: CollectiveQuestion) -> ExchangeProgr
     if sum(map(len, rounds.values())) > _MOST_MOVES:
         raise InputError(f"{name} has more than {_MOST_MOVES:,} messages; take fewer ranks or another strategy")
     ordered = [tuple(rounds[level]) for level in sorted(rounds) if rounds[level]]
-    asked = name, request.collective, request.n_ranks, request.root, n_elements
-    stands = tuple(_stand(request.machine, node) for node in numbers)
-    return ExchangeProgram(*asked, stands, tuple(_first_stored(ordered, request.n_ranks)))
+    return {
+        "strategy": name,
+        **taken(request, "collective n_ranks root"),
+        "n_elements": n_elements,
+        "stands": [_stand(request.machine, node) for node in numbers],
+        "rounds": _first_stored(ordered, request.n_ranks),
+    }
 
 
-def stands_of(session: Session, question: CollectiveQuestion) -> tuple[BufferPlace, ...]:
-    """Return the stand of each rank of *question*, in rank order; raises InputError."""
+def stands_of(session: Session, question: CollectiveQuestion) -> list[dict[str, Any]]:
+    """Return the place of each rank's buffer: its device, ``gpu`` or ``cpu``, its node, its number on that node."""
     _, requests = session.planned(question)
-    return tuple(_stand(request.machine, node) for request in requests for node in request.ranks)
+    return [_stand(request.machine, node) for request in requests for node in request.ranks]
 
 
 def _first_stored(rounds: Sequence[tuple[ElementMove, ...]], n_ranks: int) -> list[tuple[ElementMove, ...]]:
@@ -116,8 +95,8 @@ def _first_stored(rounds: Sequence[tuple[ElementMove, ...]], n_ranks: int) -> li
                 written.append(move)
                 continue
             there = held.setdefault(move.dst, [])
-            for start, stop, is_held in _split(move.first, move.first + move.count, there):
-                written.append(ElementMove(move.src, move.dst, start, stop - start, move.reduce and is_held))
+            for start, stop, is_held in _split(move.first, move.first + move.elements, there):
+                written.append(ElementMove(move.src, move.dst, start, stop - start, int(move.reduce and is_held)))
                 if not is_held:
                     there.append((start, stop))
         found.append(tuple(written))
@@ -137,10 +116,10 @@ def _split(start: int, stop: int, held: Sequence[tuple[int, int]]) -> list[tuple
     return found
 
 
-def _stand(machine: Machine, node: int) -> BufferPlace:
+def _stand(machine: Machine, node: int) -> dict[str, Any]:
     found = machine.nodes[node]
     alike = [other.index for other in machine.nodes_of(found.host) if other.kind == found.kind]
-    return BufferPlace(found.name, found.kind, found.host, alike.index(node))
+    return {**taken(found, "name kind host"), "index": alike.index(node)}
 
 
 _TOLD_BELOW = 0.9  # of the time with NCCL's choice

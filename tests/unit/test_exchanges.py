@@ -8,12 +8,13 @@ import threading
 from collections import Counter
 from functools import partial
 from queue import Queue
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from simulator.api import Session
-from simulator.api.exchanges import ExchangeProgram, exchange_of
+from simulator.api.exchanges import exchange_of
 from simulator.collectives.registry import strategy_names
 from simulator.errors import InputError
 from simulator.questions.collective import CollectiveQuestion
@@ -40,10 +41,10 @@ def question(where: Where, strategy: str, collective: str = "all-reduce", **more
     return CollectiveQuestion(where=where, size_bytes=4 * N_ELEMENTS, strategy=strategy, collective=collective, **more)
 
 
-def exchange(*args: Any, **more: Any) -> ExchangeProgram | None:
+def exchange(*args: Any, **more: Any) -> SimpleNamespace | None:
     """Return the exchange; None where the strategy does not fit."""
     try:
-        return exchange_of(SESSION, question(*args, **more))
+        return SimpleNamespace(**exchange_of(SESSION, question(*args, **more)))
     except InputError as error:
         if "does not fit" not in str(error):
             raise
@@ -96,7 +97,7 @@ class _Work:
 
 
 def run(
-    found: ExchangeProgram,
+    found: SimpleNamespace,
     monkeypatch: pytest.MonkeyPatch,
     brought: Any = None,
     *,
@@ -108,7 +109,7 @@ def run(
     """
     post = Post()
     monkeypatch.setattr(over, "dist", post)
-    read = read_exchange(json.loads(json.dumps(found.data())))
+    read = read_exchange(json.loads(json.dumps(vars(found))))
     ranks = [OverRanks(read, process) for process in range(len(processes_of(read)))]
     for rank in ranks:
         rank._grouped = grouped
@@ -203,7 +204,7 @@ def test_a_move_too_few_is_noticed(monkeypatch):
     assert found is not None
     for index in range(len(found.rounds[0])):
         rounds = (found.rounds[0][:index] + found.rounds[0][index + 1 :], *found.rounds[1:])
-        short = ExchangeProgram(found.strategy, found.collective, 3, 0, N_ELEMENTS, found.stands, rounds)
+        short = SimpleNamespace(**{**vars(found), "rounds": rounds})
         assert not all(rank.is_right() for rank in run(short, monkeypatch))
 
 
@@ -235,4 +236,4 @@ def test_what_is_no_schedule_is_refused_in_words():
 def test_helpers_live_with_the_ranks_of_their_machine():
     found = exchange(Where("linux-host", nodes=3, fabric="ethernet-10g"), "parameter-server")
     assert found is not None
-    assert processes_of(read_exchange(found.data())) == [(0, 3), (1, 4), (2, 5)]
+    assert processes_of(read_exchange(vars(found))) == [(0, 3), (1, 4), (2, 5)]

@@ -30,7 +30,7 @@ def exchange(strategy: str, n: int, collective: str = "all-reduce") -> BufferExc
         collective=collective,
         gpus=tuple(range(n)),
     )
-    return read_exchange(exchange_of(SESSION, question).data())
+    return read_exchange(exchange_of(SESSION, question))
 
 
 def over(found: BufferExchange) -> OverDevices:

@@ -23,7 +23,7 @@ from simulator.package_data import own_data
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.records import dataclass, replace
-from simulator.results import plain, taken
+from simulator.results import taken
 from simulator.results.confidence import torch_lacks
 from simulator.workload.described import network_document
 from simulator.workload.find import SUFFIX
@@ -210,8 +210,8 @@ def exchange_data(session: Session, question: CollectiveQuestion) -> dict[str, A
     if len(stands) < 2:
         raise InputError("--strategy: one GPU exchanges with nobody; name a topology with two or more")
     asked: dict[str, Any] = {"strategy": question.strategy, "collective": question.collective}
-    asked |= {"n_ranks": len(stands), "stands": [plain(stand) for stand in stands]}
-    asked = asked if question.strategy in _BY_TORCH else exchange_of(session, question).data()
+    asked |= {"n_ranks": len(stands), "stands": stands}
+    asked = asked if question.strategy in _BY_TORCH else exchange_of(session, question)
     return {**asked, "bytes": int(question.size_bytes)}
 
 

@@ -191,7 +191,7 @@ class Predictor:
 
     def exchange(self, case: ClusterCase) -> dict[str, Any] | None:
         """Return what the hosts send and add, as plain data; None where torch's own collective is measured."""
-        return None if case.strategy.by_torch else exchange_of(self._session, self._question(case)).data()
+        return None if case.strategy.by_torch else exchange_of(self._session, self._question(case))
 
     def _question(self, case: ClusterCase) -> CollectiveQuestion:
         where = Where(machine_name(case.shape), nodes=case.n_nodes)
