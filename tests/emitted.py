@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -20,8 +21,10 @@ from simulator.cli.written import CommandOptions
 from simulator.errors import InputError
 from simulator.launch.emit.emitted import EMITTERS, Emitter
 from simulator.launch.emit.parts import Emission, all_sizes
+from simulator.launch.stages import titan_blocks
 from simulator.questions.step import StepQuestion
 from simulator.training.data_parallel import bucket_size
+from simulator.workload.zoo.registry import find_entry
 
 SESSION = Session()
 MACHINE, NODES = "dgx-h100", 2
@@ -96,7 +99,18 @@ def drawn(framework: Emitter, draw: random.Random) -> CommandOptions:
             said |= {"framework": "deepspeed-zero3"} if zero == 3 else {}
         elif framework == "accelerate" and zero == 2:
             said["precision"] = one_of("master-bf16", "master-fp16")
+    if pp > 1 and chance() < 0.2 and "schedule" not in said["parallel"][0]:
+        said["parallel"] = (said["parallel"][0] + _uneven(said, pp, draw),)
     return CommandOptions(topology=MACHINE, nodes=str(NODES), **{k: v for k, v in said.items() if v is not None})
+
+
+def _uneven(said: dict[str, Any], pp: int, draw: random.Random) -> str:
+    """Return the blocks of each part, some with one more than others; those at the ends may have fewer."""
+    sizes = dict(each.split("=") for each in said.get("sizes", ()))
+    layers = int(sizes.get("layers") or find_entry(said["workload"]).defaults["layers"])
+    parts = pp * int(dict(re.findall(r"(vp)=(\d)", said["parallel"][0])).get("vp", 1))
+    blocks = titan_blocks(layers, parts, draw.choice((0, 1, 2)), draw.choice((0, 1, 2)))
+    return f",blocks={'-'.join(map(str, blocks))}" if len(set(blocks)) > 1 and min(blocks) else ""
 
 
 def asked(written: CommandOptions) -> StepQuestion:

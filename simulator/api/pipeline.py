@@ -88,7 +88,7 @@ def run_pipeline(shared: SharedStep) -> PipelineRun:
     if layout.zero == 3:
         why = "a stage needs its parameters in every pass; zero=1 or zero=2 goes with pp"
         raise refused("layout", f"fsdp does not go with pp={layout.pp}: {why}")
-    parts = stages_of(shared.part, part_count(layout))
+    parts = stages_of(shared.part, part_count(layout), layout.blocks)
     priced: dict[object, _Priced] = {}
     updates: dict[object, tuple[Role, float, Network]] = {}  # one network for equal stages: results are cached by it
     element = ELEMENT_BYTES[storage_of(question.options.precision)]

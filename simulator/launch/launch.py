@@ -11,6 +11,7 @@ from simulator.launch.programs import TITAN_MARKS, is_nanogpt, read_llm_c, read_
 from simulator.launch.ranks import LaunchLine, LaunchRanks
 from simulator.launch.settings import DeepSpeed, read_deepspeed, take_recipe
 from simulator.launch.shell import commands_of, find_command
+from simulator.launch.stages import megatron_stages
 from simulator.launch.trainer import add_config, read_format, read_sharding, read_sizes, read_trainer, read_update
 from simulator.launch.words import COMMANDS
 from simulator.questions.options import RECOMPUTED_PARTS
@@ -147,7 +148,8 @@ class _General:
     def _network(self) -> tuple[int | None, bool]:
         args, found, options, deepspeed = self.args, self.found, self.options, self.deepspeed
         model = read_model(args, self.layout.tp, _attention(args))
-        self.layout.with_stages(args, model.layers)
+        further = int(model.sizes.get("mtp_layers", 0))
+        self.layout.more += megatron_stages(args, self.layout.pp, model.layers, further)
         if model.workload:
             options |= {"workload": model.workload, "framework": "megatron"}
             found.sizes = model.sizes

@@ -13,6 +13,7 @@ from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.launch.arguments import ARGUMENTS, KNOWN, Arguments, Names, whole_sum
 from simulator.launch.ranks import LaunchDegrees, LaunchLine, LaunchRanks
 from simulator.launch.shell import Command
+from simulator.launch.stages import titan_stages
 from simulator.launch.words import NAMES
 from simulator.questions.layout import parse_layout
 from simulator.training.schedules import part_count
@@ -299,28 +300,17 @@ def _titan_layout(args: Arguments, ranks: LaunchRanks, layers: int, found: Launc
 
 def _titan_schedule(args: Arguments, pp: int, layers: int, found: LaunchLine) -> list[str]:
     said = args.text("parallelism.pipeline-parallel-schedule") or "1F1B"
-    of_stage = "parallelism.pipeline-parallel-layers-per-stage"
-    each = args.number(of_stage)
-    ends = [args.number(f"parallelism.pipeline-parallel-{end}-stage-less-layers", least=0) for end in ("first", "last")]
+    ours = {theirs.lower(): name for name, theirs in NAMES["torchtitan_schedules"].items()}.get(said.lower())
+    usual = 2 if ours != "gpipe" and said.lower().startswith(("interleaved", "zbv", "dual")) else 1  # parts of a stage
+    parts, blocks = titan_stages(args, pp, layers, usual, "" if ours is None or usual == 1 else said)
     if pp == 1:
         return []
-    ours = {theirs.lower(): name for name, theirs in NAMES["torchtitan_schedules"].items()}.get(said.lower())
     if ours is None and said.lower() != "interleaved1f1b":
         told = f"{one_line(said, 40)}: is not modelled; simulated as 1F1B"
         found.notes.append(f"--parallelism.pipeline_parallel_schedule {told}")
-    if ours in ("1f1b", "gpipe") or not said.lower().startswith(("interleaved", "zbv", "dual")):
-        return [f"schedule={ours}"] if ours == "gpipe" else []
-    parts = 2
-    if each is not None:
-        usual = 1 if "module" in args else 0  # of the embedding and of the logits, in versions that name a module
-        stages = -(-(layers + sum(usual if end is None else end for end in ends)) // each)
-        parts = stages // pp
-        if stages % pp or (ours is not None and parts != 2):
-            why = f"{stages} stages are no multiple of {pp}" if ours is None else f"{said} has {2 * pp} stages"
-            args.fault(of_stage, f"{each}: {why}")
-    if ours is not None:
-        return [f"schedule={ours}"]
-    return [f"vp={parts}"] if parts > 1 else []
+    items = [f"vp={parts}"] if parts > 1 and ours is None else []
+    items += [f"blocks={'-'.join(map(str, blocks))}"] if len(set(blocks)) > 1 else []
+    return items if ours in (None, "1f1b") else [*items, f"schedule={ours}"]
 
 
 def _titan_recomputation(args: Arguments, layers: int, found: LaunchLine) -> None:

@@ -169,18 +169,6 @@ class LaunchDegrees:
             said += [f"zero={self.zero}"] + ([] if over is None else [f"shards={over}"])
         return ",".join(said) or "dp"
 
-    def with_stages(self, args: Arguments, layers: int) -> None:
-        """Add the virtual stages per pipeline stage, of a network with *layers* layers."""
-        name = "num-layers-per-virtual-pipeline-stage"
-        each, parts = args.number(name), args.number("num-virtual-stages-per-pipeline-rank")
-        if each is not None and layers:
-            if layers % (self.pp * each):
-                args.fault(name, f"{each} x {self.pp} stages do not divide {layers} layers")
-                return
-            parts = layers // (self.pp * each)
-        if parts is not None and parts > 1 and self.pp > 1:
-            self.more.append(f"vp={parts}")
-
 
 def read_layout(args: Arguments, ranks: LaunchRanks, deepspeed: DeepSpeed) -> LaunchDegrees:
     """Return the division of *args* over *ranks*; virtual stages are added later, when the layers are known."""

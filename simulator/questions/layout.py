@@ -48,6 +48,8 @@ class Layout(Checked):
     - ``tp_overlap``: the gathers and scatters of ``sp`` go piece by piece, beside the products that read or write the
       data (user buffers of Transformer Engine, ``--tp-comm-overlap``).
     - ``vp``: chunks of the network per stage, which take turns (virtual, or interleaved, stages).
+    - ``blocks``: the blocks of each part of a pipeline, in the network's order (``8-10-10-4``); by default as many in
+      each.  0 first or last: that part has the embedding, or the logits and the loss, alone.
     - ``zero``: what ranks with the same parameters shard: 1 the optimiser state, 2 gradients too, 3 parameters too
       (FSDP); 0: nothing.
     - ``shards``: ranks that hold one full set of shards; all ``cp x dp`` by default.  Fewer: each such group is a
@@ -74,6 +76,7 @@ class Layout(Checked):
     sp: bool = False
     tp_overlap: bool = False
     vp: Annotated[int, _DEGREE] = 1
+    blocks: tuple[int, ...] = ()
     zero: Annotated[int, From(0, 3)] = 0
     shards: Annotated[int, _DEGREE] | None = None
     schedule: Schedule = "1f1b"
@@ -90,8 +93,10 @@ class Layout(Checked):
         if self.cp_comm != "p2p" and self.cp == 1:
             yield "cp_comm is what ranks that split a sequence exchange; add cp=2 or more"
         yield from self._expert_faults()
-        if self.pp == 1 and (self.vp > 1 or self.schedule != "1f1b"):
-            yield "vp and schedule apply to a pipeline; add pp=2 or more"
+        if self.pp == 1 and (self.vp > 1 or self.schedule != "1f1b" or self.blocks):
+            yield "vp, blocks and schedule apply to a pipeline; add pp=2 or more"
+        elif any(count < 0 for count in self.blocks):
+            yield "blocks are counts, 0 or more"
         elif self.vp > 1 and self.schedule != "1f1b":
             yield f"vp={self.vp} goes with schedule=1f1b"
         elif self.pp % 2 and self.schedule == "dualpipe":
@@ -208,7 +213,7 @@ class Layout(Checked):
             if name == "zero" and value == 3:
                 said.append("fsdp" if self.shards in (None, group) else f"fsdp={self.shards}")
             else:
-                words = "-".join(value) if isinstance(value, tuple) else value
+                words = "-".join(map(str, value)) if isinstance(value, tuple) else value
                 said.append(name if value is True else f"{name}={words}")
         return ",".join(said) or "dp"
 
@@ -256,6 +261,11 @@ def _value(text: str, key: str, said: str, has_value: bool) -> object:
         why = f"{key} '{one_line(said, 30)}'; {nearest(said, _WORDED[key])}"
     elif key == "order":
         return tuple(said.split("-"))
+    elif key == "blocks":
+        counts = [count for each in said.split("-") if (count := whole_number(each)) is not None]
+        if len(counts) == len(said.split("-")):
+            return tuple(counts)
+        why = "blocks are those of each part of the pipeline, for example blocks=8-10-10-4"
     else:
         number, limits = whole_number(said), field_rules(Layout)[key].limits or _DEGREE
         if number is not None and limits.least <= number <= limits.most:

@@ -338,6 +338,7 @@ def _parts(layout: Layout, *, short: bool) -> list[str]:
         for axis in ("tp", "pp", "cp", "ep", "vp")
         if (n := getattr(layout, axis)) > 1
     ]
+    found += [f"blocks {'-'.join(map(str, layout.blocks))}"] if layout.blocks else []
     found += [f"ETP {layout.etp}"] if layout.etp not in (None, layout.tp) else []
     found += ["SP"] if layout.sp else []
     found += ["TP overlap"] if layout.tp_overlap else []

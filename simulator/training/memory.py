@@ -69,13 +69,13 @@ def stage_options(options: StepOptions, layout: Layout) -> StepOptions:
 
 
 def saved_shares(network: Network, question: StepQuestion, layout: Layout, stage: int) -> tuple[float, ...]:
-    """Return each chunk's share of *stage* in what it saves of a micro-batch; virtual stages are equal."""
+    """Return each chunk's share of *stage* in what it saves of a micro-batch; virtual stages are equal by default."""
     count = chunks_of(layout)
-    if not schedule_of(layout).chunks or not question.options.trains:
+    if not (schedule_of(layout).chunks or layout.blocks) or not question.options.trains:
         return (1.0 / count,) * count
     from simulator.workload.split.stages import stages_of
 
-    parts = stages_of(network, part_count(layout))
+    parts = stages_of(network, part_count(layout), layout.blocks)
     each = (held_in(parts[part].network, question.rank_options) for part in stage_parts(layout, stage))
     saved = [float(held.moments[0].activations_bytes) for held in each]
     return tuple(n_bytes / sum(saved) for n_bytes in saved)
@@ -95,7 +95,7 @@ def most_needed(
         return device_memory(network, question, device, layout, 1.0, placement, gaps=gaps)
     from simulator.workload.split.stages import joined_stages, stages_of
 
-    parts = stages_of(network, part_count(layout))
+    parts = stages_of(network, part_count(layout), layout.blocks)
     unlike: dict[object, tuple[float, Network]] = {}  # of equal stages, that with most micro-batches in flight
     for stage in range(layout.pp):
         whole = joined_stages([parts[part] for part in stage_parts(layout, stage)])

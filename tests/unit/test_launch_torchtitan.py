@@ -52,10 +52,37 @@ def test_degrees(more: str, parallel: str) -> None:
     assert read(more).options["parallel"] == parallel
 
 
+@pytest.mark.parametrize(
+    ("starts", "parallel"),
+    [
+        ("layers.18", "pp=2,dp=4,blocks=18-14,zero=1"),
+        ("layers.16", "pp=2,dp=4,zero=1"),
+        ("layers.0", "pp=2,dp=4,blocks=0-32,zero=1"),
+        ("layers.10,layers.20,norm", "pp=2,dp=4,vp=2,blocks=10-10-12-0,zero=1"),
+    ],
+)
+def test_parts_begin_where_the_line_says(starts: str, parallel: str) -> None:
+    more = f"--parallelism.pipeline_parallel_degree 2 --parallelism.pipeline_parallel_split_points {starts}"
+    more += " --parallelism.pipeline_parallel_schedule Interleaved1F1B" * ("norm" in starts)
+    assert read(more).options["parallel"] == parallel
+
+
+@pytest.mark.parametrize(("starts", "why"), [("layers.20,layers.10,norm", "do not ascend"), ("out", "name layers")])
+def test_starts_that_cannot_be(starts: str, why: str) -> None:
+    more = "--parallelism.pipeline_parallel_degree 2 --parallelism.pipeline_parallel_schedule Interleaved1F1B"
+    with pytest.raises(InputError, match=why):
+        read(f"{more} --parallelism.pipeline_parallel_split_points {starts}{',norm,norm' * (starts == 'out')}")
+
+
 def test_new_versions_count_the_embedding_and_the_logits_as_layers() -> None:
     more = "--parallelism.pipeline_parallel_degree 2 --parallelism.pipeline_parallel_schedule Interleaved1F1B "
     more += "--parallelism.pipeline_parallel_layers_per_stage"
-    assert read(f"{more} 9", NEW).options["parallel"] == "pp=2,dp=4,vp=2,zero=1"  # 34 in 4 stages
+    assert read(f"{more} 9", NEW).options["parallel"] == "pp=2,dp=4,vp=2,blocks=8-9-8-7,zero=1"  # 34 in 4 stages
+    plain = "--parallelism.pipeline_parallel_degree 2"
+    assert read(plain, NEW).options["parallel"] == "pp=2,dp=4,zero=1"  # 17 each, less one
+    less = "--parallelism.pipeline_parallel_last_stage_less_layers 3"
+    assert read(f"{plain} {less}", NEW).options["parallel"] == "pp=2,dp=4,blocks=17-15,zero=1"
+    assert read(f"{plain} {less}").options["parallel"] == "pp=2,dp=4,blocks=18-14,zero=1"
     assert read(f"{more} 8").options["parallel"] == "pp=2,dp=4,vp=2,zero=1"  # 32 in 4 stages
 
 

@@ -76,7 +76,7 @@ MISTAKES = {
     "cp=2,cp_comm=ring": "--parallel cp=2,cp_comm=ring: cp_comm 'ring'; allowed: a2a, all_gather, p2p",
     "tp=2,tp_overlap": "--parallel tp=2,tp_overlap: tp_overlap overlaps what sp gathers and scatters; add sp",
     "sp": "--parallel sp: sp splits what tp leaves whole; add tp=2 or more",
-    "vp=2": "--parallel vp=2: vp and schedule apply to a pipeline; add pp=2 or more",
+    "vp=2": "--parallel vp=2: vp, blocks and schedule apply to a pipeline; add pp=2 or more",
     "pp=2,schedule=1f": "--parallel pp=2,schedule=1f: schedule '1f'; did you mean '1f1b'?",
     "order=tp-pp": "--parallel order=tp-pp: order names tp, cp, dp, pp each once, nearest ranks first: tp-cp-dp-pp",
     "pp=2,vp=2,schedule=gpipe": "--parallel pp=2,vp=2,schedule=gpipe: vp=2 goes with schedule=1f1b",

@@ -1,9 +1,9 @@
 """Pipeline stages: a network cut into consecutive parts."""
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
-from simulator.errors import refused
+from simulator.errors import counted, refused
 from simulator.records import dataclass, replace
 from simulator.workload.network import Layer, Network, block_name, family_of, once
 
@@ -22,26 +22,28 @@ class NetworkStage:
 
 
 @once
-def stages_of(network: Network, count: int) -> tuple[NetworkStage, ...]:
-    """Return *network* as *count* consecutive parts.
+def stages_of(network: Network, count: int, blocks: tuple[int, ...] = ()) -> tuple[NetworkStage, ...]:
+    """Return *network* as *count* consecutive parts, with so many *blocks* (layers, in a network without) where given.
 
-    If the blocks are equal, or those of a transformer, and their number is a multiple of *count*, each part gets
-    equally many, as in Megatron-LM; layers before the first block join the first part, layers after the last block the
-    last part.  With two parts more than blocks, these layers form parts of their own
+    A part without blocks, the first or the last, has the layers before or after all of them
+    (``--pipeline-model-parallel-layout``).  Otherwise, if the blocks are equal, or those of a transformer, and their
+    number is a multiple of *count*, each part gets equally many, as in Megatron-LM; layers before the first block join
+    the first part, layers after the last block the last part.  With two parts more than blocks, these are parts alone
     (``--account-for-embedding-in-pipeline-split``, ``--account-for-loss-in-pipeline-split``).  Otherwise blocks, or
     layers in a network without blocks, are divided so that the heaviest part, mainly by FLOPs, is as light as possible.
 
-    Raises InputError if there are fewer units than *count*.
+    Raises InputError if there are fewer units than *count*, or other ones than *blocks* say.
     """
     units = units_of(network)
+    if blocks:
+        return _made(network, _as_said(network, units, count, blocks))
     if len(units) < count == len(units) + 2:
         units = _with_ends(units)
     if count > len(units):
-        kind = "blocks" if any(block_name(layer.name) for layer in network.layers) else "layers"
-        raise refused("layout", f"{network.name} has {len(units)} {kind}; pp x vp is at most that, not {count}")
-    blocks = [number for number, unit in enumerate(units) if block_name(unit[0].name) or block_name(unit[-1].name)]
+        raise refused("layout", f"{_counted(network, units)}; pp x vp is at most that, not {count}")
+    of_blocks = [number for number, unit in enumerate(units) if block_name(unit[0].name) or block_name(unit[-1].name)]
     equal = family_of(network) in ("transformer", "MoE") or _alike(units)
-    if len(blocks) == len(units) and len(units) % count == 0 and equal:
+    if len(of_blocks) == len(units) and len(units) % count == 0 and equal:
         each = len(units) // count
         cuts = [each * part for part in range(count + 1)]
     else:
@@ -72,6 +74,27 @@ def units_of(network: Network) -> list[list[Layer]]:
             current = name
         units[-1].append(layer)
     return units
+
+
+def _counted(network: Network, units: Sequence[object]) -> str:
+    kind = "blocks" if any(block_name(layer.name) for layer in network.layers) else "layers"
+    return f"{network.name} has {len(units)} {kind}"
+
+
+def _as_said(network: Network, units: list[list[Layer]], count: int, blocks: tuple[int, ...]) -> list[list[Layer]]:
+    said = f"blocks={'-'.join(map(str, blocks))}"
+    if len(blocks) != count:
+        raise refused("layout", f"{said} is {counted(len(blocks), 'part')}, and the pipeline has {count}: pp x vp")
+    if sum(blocks) != len(units):
+        raise refused("layout", f"{said} is {sum(blocks)} in all, and {_counted(network, units)}")
+    apart = _with_ends(units)
+    first, middle, last = ([], units, []) if len(apart) == len(units) else (apart[0], apart[1:-1], apart[-1])
+    ends = list(accumulate(blocks, initial=0))
+    parts = [[layer for unit in middle[a:b] for layer in unit] for a, b in pairwise(ends)]
+    parts[0], parts[-1] = first + parts[0], parts[-1] + last
+    if not all(parts):
+        raise refused("layout", f"{said}: part {parts.index([]) + 1} would have no layers")
+    return parts
 
 
 def _with_ends(units: list[list[Layer]]) -> list[list[Layer]]:
