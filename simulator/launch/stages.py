@@ -3,7 +3,7 @@
 import ast
 import re
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from simulator.errors import one_line
 from simulator.launch.arguments import Arguments
@@ -99,6 +99,11 @@ def _started(args: Arguments, starts: Sequence[str], layers: int) -> list[int]:
         args.fault(_TITAN_STARTS, f"'{one_line(' '.join(starts), 40)}' do not ascend to the {layers} layers")
         return []
     return blocks
+
+
+def titan_starts(blocks: Sequence[int]) -> str | None:
+    """Return the modules at which parts of *blocks* begin, as torchtitan's line names them; None without any."""
+    return ",".join(f"layers.{n}" if n < sum(blocks) else "norm" for n in accumulate(blocks[:-1])) or None
 
 
 def layout_text(blocks: Sequence[int], further: int) -> str:

@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Mapping
-from itertools import accumulate
 from typing import Any
 
 from simulator.errors import refused
 from simulator.launch.emit.parts import Emission, Ranks, all_sizes, check_precision, other_attention, other_sizes
+from simulator.launch.emit.stages import emit_stages
 from simulator.launch.programs import NETWORKS
 from simulator.launch.ranks import SHARDED
-from simulator.launch.stages import layout_text
+from simulator.launch.stages import titan_starts
 from simulator.launch.words import NAMES
 from simulator.questions.layout import ORDER, Layout
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
@@ -33,7 +33,8 @@ def of_megatron(question: StepQuestion, ranks: Ranks) -> Emission:
     found = Emission(ranks.torchrun, ["pretrain_gpt.py"])
     _network(question, found)
     _layout(layout, found)
-    _stages(layout, question, found)
+    sizes = all_sizes(question)
+    emit_stages(layout, int(sizes.get("layers") or 0), int(sizes.get("mtp_layers") or 0), found)
     precision = _PRECISIONS[options.precision]
     found.options |= {
         precision: bool(precision),
@@ -152,19 +153,6 @@ def _layout(layout: Layout, found: Emission) -> None:
         f"ranks in the order {'-'.join(layout.order)}": layout.order not in (ORDER, _FAR),
         f"a pipeline in the order of {layout.schedule}; 1F1B runs": layout.schedule != "1f1b",
     }
-
-
-def _stages(layout: Layout, question: StepQuestion, found: Emission) -> None:
-    sizes, parts = all_sizes(question), layout.pp * layout.vp
-    further = int(sizes.get("mtp_layers") or 0)
-    layers = int(sizes.get("layers") or 0) + further
-    blocks = layout.blocks or ((layers // parts,) * parts if further and layout.pp > 1 else ())
-    found.options |= {
-        "--pipeline-model-parallel-layout": layout_text(blocks, further) if blocks else None,
-        "--num-virtual-stages-per-pipeline-rank": layout.vp if layout.vp > 1 and not blocks else None,
-    }
-    uneven = f"{layers} blocks in {parts} parts; say how many in each: {mention('layout', f'pp={layout.pp},blocks=')}"
-    found.lacks |= {uneven: layout.pp > 1 and layers % parts != 0 and not layout.blocks}
 
 
 def _exchange(question: StepQuestion, layout: Layout, found: Emission) -> None:
@@ -381,14 +369,13 @@ def _titan_layout(layout: Layout, layers: int, found: Emission) -> None:
         "--parallelism.fsdp_reshard_after_forward never": keeps,
         "--parallelism.enable_async_tensor_parallel": layout.tp > 1 and layout.tp_overlap,
         "--parallelism.pipeline_parallel_schedule": schedule if piped else None,
+        "--parallelism.pipeline_parallel_split_points": titan_starts(layout.blocks),
         "--parallelism.pipeline_parallel_layers_per_stage": of_stage
         if piped and layout.vp > 1 and even and not layout.blocks
         else None,
     }
     same = layout.zero in (0, 3) or layout.zero == (1 if piped else 2)
     uneven = f"vp={layout.vp} of {layers} layers; 2 is the default"
-    starts = [f"layers.{n}" if n < layers else "norm" for n in accumulate(layout.blocks[:-1])]
-    found.options["--parallelism.pipeline_parallel_split_points"] = ",".join(starts) or None
     found.lacks |= {
         "whole parameters with context parallelism; its ranks shard them": not layout.zero and layout.cp > 1,
         f"shards={shards} among parts of a sequence": shards % layout.cp != 0,
