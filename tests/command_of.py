@@ -117,7 +117,11 @@ def _step(question: StepQuestion) -> dict[str, Any]:
     said |= {name: getattr(question, name) for name in OF_NCCL}
     said["nccl"] = _nccl(question.software) if question.strategy == "nccl" else None
     if question.layout.zero == 3:
-        return said | {"prefetch": question.prefetches, "gather_fp32": question.gathers_in_fp32}
+        return (
+            said
+            | {"prefetch": question.prefetches, "gather_fp32": question.gathers_in_fp32}
+            | {"gather_again": question.gathers_again}
+        )
     bucket = f"bucket:{question.bucket_bytes:.17g}B" if question.bucket_bytes else "none"
     return said | {"overlap": bucket if question.bucket_bytes != BUCKET_BYTES else None}
 

@@ -93,6 +93,7 @@ def drawn(framework: Emitter, draw: random.Random) -> CommandOptions:
         said["fused_optimizer"] = chance() < 0.5
         said["compiled"] = chance() < 0.3
         said["precision"] = "amp-bf16"
+        said["gather_again"] = zero == 3 and how == "recompute" and chance() < 0.3
         if framework == "deepspeed":
             said |= {"precision": one_of("master-bf16", "master-fp16", "fp32"), "fused_optimizer": True}
             said["prefetch"] = zero not in (1, 2)
@@ -143,7 +144,17 @@ def plan_of(question: StepQuestion, n_ranks: int) -> dict[str, Any]:
         "prefetches": question.prefetches if exchanges and layout.zero and question.bucket_bytes else None,
         **{
             name: getattr(question, name)
-            for name in ("where", "batch", "micro_batches", "options", "gpus", "strategy", "sums_in_fp32", "offload")
+            for name in (
+                "where",
+                "batch",
+                "micro_batches",
+                "options",
+                "gpus",
+                "strategy",
+                "sums_in_fp32",
+                "gathers_again",
+                "offload",
+            )
         },
     }
 

@@ -78,11 +78,14 @@ _LINES: Mapping[List, tuple[str, ...]] = {
     "accelerate": tuple(
         f"accelerate launch --num_processes 2 {more} {{}} {_TRAINER}" for more in ("", "--use_fsdp", "--use_deepspeed")
     ),
-    "trainer": (f"torchrun --nproc-per-node 2 {_TRAINER} {{}}",),
+    "trainer": tuple(
+        f"torchrun --nproc-per-node 2 {_TRAINER} {more} {{}}"
+        for more in ("", "--fsdp full_shard --gradient_checkpointing")
+    ),
     "llamafactory": tuple(
         "torchrun --nproc-per-node 2 src/train.py --stage sft --do_train --model_name_or_path gpt2 --cutoff_len 64 "
         f"--per_device_train_batch_size 1 --finetuning_type {more} {{}}"
-        for more in ("full", "lora --lora_rank 8")
+        for more in ("full", "lora --lora_rank 8", "full --fsdp full_shard")
     ),
 }
 # What else stands in a document: the same keys are tried with and without it.

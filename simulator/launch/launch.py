@@ -142,7 +142,8 @@ class _General:
             found.notes.append(f"Liger's kernels: {simulated}")
         if trainer.nf4:
             found.sizes["lora_weights"] = trainer.nf4
-        said = {"recompute": trainer.recomputes, "compiled": trainer.compiles}
+        again = trainer.gathers_again and "parallel" in options
+        said = {"recompute": trainer.recomputes, "compiled": trainer.compiles, "gather_again": again}
         options |= {name: True for name, is_said in said.items() if is_said}
 
     def _network(self) -> tuple[int | None, bool]:

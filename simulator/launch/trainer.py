@@ -20,6 +20,8 @@ _RANK = "the rank of its adapters is missing; add --lora-r, for example --lora-r
 _BITS = ("quantization-bit", "bits")  # of LLaMA-Factory, and of QLoRA's own qlora.py
 _IN_4_BITS = ("load-in-4bit", "use-qlora", *_BITS)
 _NESTED = ("use-bnb-nested-quant", "bnb-4bit-use-double-quant", "double-quantization", "double-quant")
+_WITHIN = "fsdp-activation-checkpointing"  # checkpoints inside FSDP's units
+_REENTRANT = re.compile(r"use_reentrant\W+true", re.IGNORECASE)
 _OWN = (*_BATCH, "gradient-accumulation-steps", "gradient-checkpointing", "fsdp", "per-device-eval-batch-size")
 _ACCELERATE = NAMES["accelerate"]
 _FORMATS, _UPDATES = reasons(NAMES["formats"]), reasons(NAMES["updates"])
@@ -38,6 +40,7 @@ class Trainer:
     in_nodes: bool = False  # each node holds a full set of shards
     shards: int | None = None  # ranks that hold one full set; None: all
     recomputes: bool = False
+    gathers_again: bool = False  # checkpoints are reentrant, around units of FSDP
     compiles: bool = False
     update: dict[str, str | bool] = field(default_factory=dict)
     of_deepspeed: bool = False
@@ -60,8 +63,10 @@ def read_trainer(args: Arguments, launcher: Arguments) -> Trainer:
     _take_fsdp_file(args, launcher)
     # LLaMA-Factory recomputes unless it is told not to (llamafactory/model/model_utils/checkpointing.py).
     keeps = not (args.has("stage") and "finetuning-type" in args) or args.flag("disable-gradient-checkpointing")
-    found.recomputes = args.flag("gradient-checkpointing", "activation-checkpointing") or not keeps
-    found.recomputes = found.recomputes or launcher.flag("fsdp-activation-checkpointing")
+    own, within = args.flag("gradient-checkpointing", "activation-checkpointing") or not keeps, launcher.flag(_WITHIN)
+    found.recomputes = own or within
+    reentrant = _REENTRANT.search(args.text("gradient-checkpointing-kwargs", "activation-checkpointing-kwargs") or "")
+    of_factory = not keeps and (args.flag("use-reentrant-gc") or "use-reentrant-gc" not in args)  # its default
     compiler = args.text("torch-compile-backend") or launcher.text("dynamo-backend") or "no"
     found.compiles = args.flag("torch-compile") or compiler.lower() == "inductor"
     if compiler.lower() not in ("no", "inductor", "eager"):
@@ -74,6 +79,8 @@ def read_trainer(args: Arguments, launcher: Arguments) -> Trainer:
         found.zero = launcher.number("zero-stage", least=0) if "zero-stage" in launcher else 2  # Accelerate's default
         devices = {name: launcher.text(name) or "" for name in ("offload-optimizer-device", "offload-param-device")}
         found.offload = offload_of({name: said.lower() for name, said in devices.items() if said}, launcher.fault)
+    again = own and not within and bool(reentrant or of_factory)
+    found.gathers_again = again and found.zero == 3 and not found.of_deepspeed
     found.lora = args.number("lora-r", "lora-rank", "lora-dim", least=0)
     args.has(*_ADAPTS, "lora-alpha", "lora-dropout", "lora-target", "lora-target-modules")
     if not found.lora and (any(args.flag(name) for name in _ADAPTS) or args.value("finetuning-type") == "lora"):

@@ -30,13 +30,15 @@ _OF_SERVERS = {"staleness": "others wait for all", "lost": f"others go on from a
 _OF_SHARDS = {
     "prefetches": ((1, 2, 3), f"is for {mention('layout', 'fsdp')}, or zero=1 or 2"),
     "gathers_in_fp32": ((3,), f"is for {mention('layout', 'fsdp')}, whose parameters are gathered"),
+    "gathers_again": ((3,), f"is for {mention('layout', 'fsdp')}, whose parameters are gathered"),
 }
+_OF_RECOMPUTED = {"gathers_again": ((), f"is about blocks that run again; add {mention('recompute')}")}
 _OF_LOOP = ("strategy", *OF_NCCL)
 Offload = Literal["none", "optimizer", "optimizer+parameters"]
 OffloadTo = Literal["host", "nvme"]
 _HAS_NO_HOST_UPDATE = ("none", *NOT_IN_TORCH)  # optimisers that no library runs on the host for a GPU
-_IN_FP32 = ("sums_in_fp32", "gathers_in_fp32")
-EXCHANGING = ("strategy", "layout", "bucket_bytes", *_IN_FP32, "bucket_views", "divided", "contention", *OF_NCCL)
+_OF_FORMAT = ("sums_in_fp32", "gathers_in_fp32", "gathers_again")
+EXCHANGING = ("strategy", "layout", "bucket_bytes", *_OF_FORMAT, "bucket_views", "divided", "contention", *OF_NCCL)
 """Fields of a step that are about its exchanges."""
 
 
@@ -76,6 +78,8 @@ class StepQuestion(Checked):
     - ``sums_in_fp32``: 16-bit gradients are summed in fp32.
     - ``gathers_in_fp32``: with ``zero=3``, parameters are gathered in fp32 and autocast casts what was gathered (FSDP
       without ``MixedPrecision``); their gradients are summed in fp32.
+    - ``gathers_again``: with ``zero=3`` and ``recompute="full"``, blocks gather their parameters between what runs
+      again and its backward pass too (reentrant checkpoints around FSDP's units).
     - ``bucket_views``: gradients are parts of DistributedDataParallel's buckets (``gradient_as_bucket_view``).
     - ``prefetches``: with ``zero=3``, the next unit of the backward pass is gathered while one computes (BACKWARD_PRE),
       otherwise after it.  With ``zero=1`` and 2, parameters are gathered during the next step, otherwise after the
@@ -123,6 +127,7 @@ class StepQuestion(Checked):
     bucket_bytes: Annotated[float, From(0)] = BUCKET_BYTES
     sums_in_fp32: bool = False
     gathers_in_fp32: bool = False
+    gathers_again: bool = False
     bucket_views: bool = False
     prefetches: bool = True
     contention: bool = True
@@ -252,7 +257,8 @@ class StepQuestion(Checked):
             yield "offload_to", f"applies to what is offloaded; add {optimizer}"
         if asked.offload == "none" or layout.zero not in (1, 2):
             yield "round_robin", f"is about copies to the host, with {mention('layout', 'zero=2')} and {optimizer}"
-        yield from ((name, why) for name, (stages, why) in _OF_SHARDS.items() if layout.zero not in stages)
+        of_shards = _OF_SHARDS if asked.options.recompute == "full" else _OF_SHARDS | _OF_RECOMPUTED
+        yield from ((name, why) for name, (stages, why) in of_shards.items() if layout.zero not in stages)
 
     @property
     def rank_options(self) -> StepOptions:

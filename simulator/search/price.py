@@ -191,6 +191,7 @@ class Pricer:
             exchanged_s = gathered_s = max(end_s, exchanged_s) + units[0][1]
             for place, ((cost, _, scatter_s, sum_s), backward) in enumerate(passes):
                 following_s = passes[place + 1][0][1] if place + 1 < len(passes) else 0.0
+                following_s *= 2 if question.gathers_again and backward else 1
                 ahead = question.prefetches or not backward
                 starts_s = end_s
                 end_s = max(end_s, gathered_s) + (cost.backward_s if backward else cost.forward_s)

@@ -38,7 +38,7 @@ def write_sharded(outline: StepOutline, offload: "OffloadWriter | None" = None) 
     element = gathered_bytes(policy, trained, network.parameter_count, in_fp32=in_fp32)
     summed = ELEMENT_BYTES["fp32" if question.sums_in_fp32 or in_fp32 else storage_of(policy)]
     apart = expert_parameters(network) if len(both) > 1 else frozenset()
-    units = _units(network, crew.passes(), apart)
+    units = _units(network, crew.passes(), apart, again=question.gathers_again)
     if question.options.framework != "deepspeed-zero3":  # whose hooks are those of its layers
         units = _hooked(units, network, apart, crew)
     exchanged: list[int] = []
@@ -86,12 +86,21 @@ def write_sharded(outline: StepOutline, offload: "OffloadWriter | None" = None) 
         offload.update(trained * kept, [*crew.last, *exchanged], batches.last)
 
 
-def _units(network: Network, passes: Sequence[tuple[Launch, ...]], apart: frozenset[str]) -> list[_Unit]:
-    """Return the units of one micro-batch in order of execution, forward and backward; *apart* names the experts."""
+def _units(
+    network: Network, passes: Sequence[tuple[Launch, ...]], apart: frozenset[str], *, again: bool = False
+) -> list[_Unit]:
+    """Return the units of one micro-batch in order of execution, forward and backward; *apart* names the experts.
+
+    *again*: what runs again is a forward pass of its own, whose parameters the backward pass gathers anew.
+    """
     elements, with_gradients = _elements(network, apart), _elements(network, apart, trained=True)
     found: list[_Unit] = []
     outside: list[int] = []  # units outside of blocks: gathered first, and kept until the end
-    for (part, name), issues in groupby(passes, key=lambda same: (same[0].part, block_name(same[0].layer))):
+
+    def unit_of(same: tuple[Launch, ...]) -> tuple[Part, str]:
+        return "forward" if again and same[0].again else same[0].part, block_name(same[0].layer)
+
+    for (part, name), issues in groupby(passes, key=unit_of):
         gathered = elements.get(name, (0, 0)) if name or not outside else (0, 0)
         scattered = with_gradients.get(name, (0, 0)) if name and part == "backward" else (0, 0)
         outside += [] if name else [len(found)]

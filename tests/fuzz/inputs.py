@@ -155,6 +155,7 @@ _OPTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
                 "--channels-last",
                 "--reduce-fp32",
                 "--gather-fp32",
+                "--gather-again",
             ),
             *("--no-prefetch", "--no-contention", "--fused-optimizer", "--round-robin-gradients", "--what-if"),
             "--show-options",

@@ -215,6 +215,7 @@ def of_accelerate(question: StepQuestion, ranks: Ranks) -> Emission:
     _trainer(question, ranks, found)
     optim = _OPTIMS.get(options.optimizer, {}).get(options.fused_optimizer)
     found.options |= {"--optim": optim or "adamw_torch", "--gradient_accumulation_steps": question.micro_batches}
+    found.options |= {"--gradient_checkpointing_kwargs": '{"use_reentrant": true}' if question.gathers_again else None}
     found.lacks |= {
         f"{mention('optimizer', options.optimizer)}; AdamW updates": optim is None,
         "buckets of another size than DDP's": layout.zero != 3 and question.bucket_bytes != BUCKET_BYTES,
@@ -267,6 +268,7 @@ def _zero(question: StepQuestion, layout: Layout, found: Emission) -> dict[str, 
         later: layout.zero in (1, 2) and question.prefetches and question.bucket_bytes > 0,
         f"shards={layout.shards} with stage {layout.zero}": layout.zero != 3 and not whole,
         mention("sums_in_fp32"): question.sums_in_fp32,
+        mention("gathers_again"): question.gathers_again,
         mention("offload_to", question.offload_to): to_disk,
     }
     for name, held in (("optimizer", question.offload != "none"), ("param", question.offload.endswith("parameters"))):
@@ -346,6 +348,7 @@ def of_torchtitan(question: StepQuestion, ranks: Ranks) -> Emission:
         mention("offload", question.offload): question.offload not in ("none", "optimizer+parameters"),
         "buckets of another size than DDP's": not sharded and question.bucket_bytes != BUCKET_BYTES,
         mention("sums_in_fp32"): question.sums_in_fp32 and options.precision != "amp-bf16",
+        mention("gathers_again"): question.gathers_again,
         mention("prefetches", False): not question.prefetches,
     }
     return found
