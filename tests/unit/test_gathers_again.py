@@ -48,12 +48,25 @@ def test_each_block_gathers_once_more(micro_batches: int) -> None:
     assert more.step_time_s > once.step_time_s
 
 
+AXOLOTL = """cat > c.yaml <<'EOF'
+base_model: gpt2
+micro_batch_size: 1
+sequence_len: 64
+gradient_checkpointing: true
+gradient_checkpointing_kwargs: {use_reentrant: %s}
+fsdp_config: {state_dict_type: FULL}
+EOF
+accelerate launch --num_processes 2 -m axolotl.cli.train c.yaml"""
+
+
 @pytest.mark.parametrize(
     ("line", "again"),
     [
         (f"{TRAINER} --gradient_checkpointing", None),  # transformers 5 does not
         (f"{TRAINER} --gradient_checkpointing --gradient_checkpointing_kwargs '{{\"use_reentrant\": true}}'", True),
         (f"{TRAINER} --gradient_checkpointing_kwargs '{{\"use_reentrant\": true}}'", None),
+        (AXOLOTL % "true", True),
+        (AXOLOTL % "false", None),
         (FACTORY, True),  # its default
         (f"{FACTORY} --use_reentrant_gc false", None),
         (f"{FACTORY} --disable_gradient_checkpointing", None),

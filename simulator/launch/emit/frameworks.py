@@ -215,7 +215,7 @@ def of_accelerate(question: StepQuestion, ranks: Ranks) -> Emission:
     _trainer(question, ranks, found)
     optim = _OPTIMS.get(options.optimizer, {}).get(options.fused_optimizer)
     found.options |= {"--optim": optim or "adamw_torch", "--gradient_accumulation_steps": question.micro_batches}
-    found.options |= {"--gradient_checkpointing_kwargs": '{"use_reentrant": true}' if question.gathers_again else None}
+    found.options |= {"--gradient_checkpointing_kwargs": '{"use_reentrant":true}' if question.gathers_again else None}
     found.lacks |= {
         f"{mention('optimizer', options.optimizer)}; AdamW updates": optim is None,
         "buckets of another size than DDP's": layout.zero != 3 and question.bucket_bytes != BUCKET_BYTES,
