@@ -6,8 +6,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Literal, NamedTuple
 
-from simulator.errors import Fault, InputError
-from simulator.spelling import word_of
+from simulator.errors import Fault, InputError, word_of
 
 Effect = Literal["writes a file", "runs code", "opens a connection"]
 

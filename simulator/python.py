@@ -14,14 +14,13 @@ from importlib.util import find_spec
 from itertools import product
 from typing import Any
 
-from simulator import spelling
 from simulator.api.session import Session
 from simulator.cli.launch_line import with_launch
 from simulator.cli.options import software_notes
 from simulator.cli.output import answers
 from simulator.cli.written import OPTIONS, CommandOptions, check_read, option_spelt
 from simulator.console import later
-from simulator.errors import Fault, InputError, MissingDependency, first_of, nearest, one_line
+from simulator.errors import Fault, InputError, MissingDependency, first_of, nearest, one_line, spelt
 from simulator.records import replace
 from simulator.results.program import ProgramResult
 from simulator.results.result import Result
@@ -176,8 +175,8 @@ def _answers(options: Mapping[str, object], computed: _Computed, *, one: bool) -
 
 
 def _in_python(error: InputError) -> InputError:
-    spelt = partial(spelling.spelt, door="python")
-    return error.changed(lambda at: replace(at, message=spelt(at.message), file=spelt(at.file)))
+    said = partial(spelt, door="python")
+    return error.changed(lambda at: replace(at, message=said(at.message), file=said(at.file)))
 
 
 def _workload(
@@ -258,4 +257,4 @@ def _text(name: str, value: object) -> object:
 
 def _warn(notes: Iterable[str]) -> None:
     for note in first_of(notes):
-        warnings.warn(spelling.spelt(note, "python"), stacklevel=3)
+        warnings.warn(spelt(note, "python"), stacklevel=3)

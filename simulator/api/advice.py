@@ -10,7 +10,7 @@ from simulator.api.variants import scaled, with_adapters, with_transport
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.rates import holds_back
 from simulator.devices.predict import Device, rested_device, steady_device
-from simulator.errors import InputError
+from simulator.errors import InputError, word_of
 from simulator.questions.calibration import Calibration
 from simulator.questions.checks import changed
 from simulator.questions.layout import REPLICAS
@@ -20,7 +20,6 @@ from simulator.records import replace
 from simulator.results.step import StepResult
 from simulator.results.training import TrainingResult
 from simulator.results.training_run import NOT_TRIED, Alternative, StepClock
-from simulator.spelling import word_of
 from simulator.step.changes import Change, possible_changes
 from simulator.step.issue import launches_of
 from simulator.topology import Topology

@@ -11,7 +11,7 @@ from simulator.api.outcome import group_taking_part, has_room, need_on, samples_
 from simulator.collectives.communicator import Unsuitable
 from simulator.devices.gpu import Gpu
 from simulator.devices.predict import Device
-from simulator.errors import InputError
+from simulator.errors import InputError, word_of
 from simulator.questions.checks import changed, refuse_all
 from simulator.questions.layout import FSDP, REPLICAS, Layout
 from simulator.questions.options import SamplesOption
@@ -21,7 +21,6 @@ from simulator.records import dataclass, replace
 from simulator.results.offload import host_memory
 from simulator.results.training import TrainingResult
 from simulator.results.training_run import Remedy
-from simulator.spelling import word_of
 from simulator.step.changes import possible_changes
 from simulator.step.memory import MemoryNeed
 from simulator.topology.catalogue import load_part, part_names

@@ -9,14 +9,13 @@ from simulator.api.context import Context, chosen_gpus
 from simulator.collectives.communicator import Communicator, Unsuitable
 from simulator.devices.gpu import Gpu
 from simulator.devices.predict import Device
-from simulator.errors import InputError
+from simulator.errors import InputError, mention, word_of
 from simulator.questions.checks import is_served, refuse_all
 from simulator.questions.options import BITSANDBYTES, USUAL, SamplesOption, StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import TODAY, TORCH_RELEASE_MONTHS, Month, month_words
 from simulator.records import replace
 from simulator.results.training_run import WORTH_SAYING, Alternative
-from simulator.spelling import mention, word_of
 from simulator.step.changes import Change
 from simulator.step.issue import launches_of
 from simulator.step.memory import MemoryNeed

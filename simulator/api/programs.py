@@ -9,7 +9,7 @@ from simulator.collectives.communicator import Request, Strategy, Unsuitable
 from simulator.collectives.registry import strategy_of
 from simulator.effects import data_file
 from simulator.engine.executor import execute
-from simulator.errors import InputError, counted, refused
+from simulator.errors import InputError, counted, mention, refused
 from simulator.host.copies import copy_plan
 from simulator.plan.plan import Fragment, Part, Plan
 from simulator.programs.chakra import read_chakra
@@ -25,7 +25,6 @@ from simulator.questions.step import StepQuestion
 from simulator.questions.where import TODAY
 from simulator.results.chakra import chakra_files
 from simulator.results.program import ProgramResult, make_program_result
-from simulator.spelling import mention
 from simulator.training.micro_batches import Batches
 from simulator.training.plan import SharedStep, plan_step
 from simulator.workload import Collective

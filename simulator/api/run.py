@@ -4,7 +4,7 @@ from contextlib import suppress
 from math import inf
 
 from simulator.api.context import Context
-from simulator.errors import InputError, refused
+from simulator.errors import InputError, mention, refused
 from simulator.questions.run import RunQuestion
 from simulator.questions.single import CopyQuestion, DiskQuestion
 from simulator.questions.step import StepQuestion
@@ -12,7 +12,6 @@ from simulator.records import replace
 from simulator.results.run import Run
 from simulator.results.training import TrainingResult
 from simulator.results.training_run import Checkpoints, Cycle, best_interval_s
-from simulator.spelling import mention
 from simulator.step.memory import state_bytes
 from simulator.step.precision import has_master, storage_of, updated_bytes
 from simulator.workload.precision import ELEMENT_BYTES

@@ -6,13 +6,12 @@ from math import ceil
 from simulator.api.context import refuse_passing
 from simulator.collectives.levels import parameter_server
 from simulator.engine.executor import execute
-from simulator.errors import refused
+from simulator.errors import mention, refused
 from simulator.records import replace
 from simulator.results import servers as of
 from simulator.results.ran import stream_uses
 from simulator.results.step import make_step_result
 from simulator.results.training import TrainingResult, by_part
-from simulator.spelling import mention
 from simulator.step.precision import gradient_bytes
 from simulator.training.memory import device_memory
 from simulator.training.plan import SharedStep

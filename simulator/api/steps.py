@@ -8,7 +8,7 @@ from simulator.collectives.communicator import Communicator, Unsuitable
 from simulator.devices.predict import Device
 from simulator.engine.executor import alone, execute
 from simulator.engine.timeline import Timeline
-from simulator.errors import InputError, refused
+from simulator.errors import InputError, mention, refused
 from simulator.network.machine import Machine
 from simulator.places import Place, Places
 from simulator.plan.plan import Fragment, Perturbation, Plan
@@ -20,7 +20,6 @@ from simulator.results.ran import StreamUse, run_counts, stream_uses
 from simulator.results.step import StepResult, make_step_result, of_programs, peak_of, torch_flop_of
 from simulator.results.training import StepAccount, TrainingResult, by_part, exchanged_in, training_result
 from simulator.results.training_run import DeviceMemory
-from simulator.spelling import mention
 from simulator.step.issue import launches_of
 from simulator.training import divide
 from simulator.training.memory import alone_memory, device_memory, saved_shares

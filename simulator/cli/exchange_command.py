@@ -14,7 +14,7 @@ from simulator.cli.written import CommandOptions
 from simulator.collectives.communicator import Unsuitable
 from simulator.collectives.registry import unlisted_strategies
 from simulator.console import Progress, Style, later
-from simulator.errors import InputError, SimulationError, one_line
+from simulator.errors import InputError, SimulationError, mention, one_line, spelt
 from simulator.questions.checks import WITHOUT_NCCL, in_ways, refuse_all
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Software
@@ -23,7 +23,6 @@ from simulator.results.bottleneck import LinkUse
 from simulator.results.columns import bandwidth_column, duration_column, percent, shortened_ring, size_column
 from simulator.results.confidence import BAND_HEAD, missed_words
 from simulator.results.result import BOUNDS, Result, bare_words, best_of, by_time, grouped, name_among, results_document
-from simulator.spelling import mention, spelt
 from simulator.sums import lists_by_key
 from simulator.units import format_bandwidth, format_duration, format_size
 from simulator.workload.parse import Payload, parse_workload

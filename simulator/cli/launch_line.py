@@ -9,7 +9,7 @@ from simulator.cli.options import parse_choice, refuse
 from simulator.cli.output import Answers
 from simulator.cli.step_questions import ask_steps
 from simulator.cli.written import DEFAULTS, CommandOptions, shell_command
-from simulator.errors import InputError, counted, few, one_line, refused
+from simulator.errors import InputError, counted, few, mention, one_line, refused, spelt
 from simulator.launch.emit.emitted import EMITTERS, Emitter, emitted
 from simulator.launch.emit.parts import Emission, Ranks
 from simulator.launch.launch import LaunchLine, read_launch
@@ -19,7 +19,6 @@ from simulator.questions.layout import parse_layout
 from simulator.questions.step import StepQuestion
 from simulator.records import replace
 from simulator.search.space import Candidate
-from simulator.spelling import mention, spelt
 from simulator.topology.load import load_topology
 from simulator.units import whole_number
 from simulator.workload.zoo import FUSED

@@ -11,12 +11,11 @@ from simulator.cli.options import fields_of, read_all, wants_best
 from simulator.cli.output import tell, warn
 from simulator.cli.written import CommandOptions
 from simulator.console import Progress, Style
-from simulator.errors import Fault, InputError, one_line, refused
+from simulator.errors import Fault, InputError, mention, one_line, refused
 from simulator.questions.where import Where
 from simulator.records import dataclass, replace
 from simulator.results.columns import ranges
 from simulator.results.comparison import TIE
-from simulator.spelling import mention
 from simulator.topology.catalogue import part_names
 from simulator.topology.load import topology_from_text
 from simulator.topology.parts import CpuPart, GpuPart

@@ -11,11 +11,10 @@ from typing import Any, TypeVar
 
 from simulator.collectives.registry import find_strategy, strategy_names
 from simulator.console import later
-from simulator.errors import InputError, MissingDependency, nearest, one_line, refused
+from simulator.errors import InputError, MissingDependency, mention, nearest, one_line, option_of, refused
 from simulator.network.machine import Machine
 from simulator.questions.checks import From, field_rules, out_of, refuse_all
 from simulator.questions.where import MONTH_NEEDED, NCCL_TODAY, Month, Neighbour, SlowLink, month_of
-from simulator.spelling import mention, option_of
 from simulator.topology.schema import read_price
 from simulator.units import parse_quantity
 from simulator.workload.precision import precision_named

@@ -14,10 +14,9 @@ from simulator.cli.options import check_outputs, software_notes
 from simulator.cli.written import DECLARED, CommandOptions, check_read, shell_command
 from simulator.console import Style, choose_style, later, printable
 from simulator.console.run import INTERRUPTED, guarded, say
-from simulator.errors import first_of, one_line
+from simulator.errors import first_of, one_line, spelt
 from simulator.records import dataclass, replace
 from simulator.results import to_json
-from simulator.spelling import spelt
 from simulator.topology.catalogue import part_figures
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from simulator.cli.step_text import fit_words, how_words, parameter_words, remed
 from simulator.cli.table import Column, blocks_apart, fact_lines, head_lines, next_lines, table_lines, trust_lines
 from simulator.cli.written import CommandOptions, check_read, written_of
 from simulator.console import Progress, Style
-from simulator.errors import InputError, counted
+from simulator.errors import InputError, counted, mention
 from simulator.questions.run import RunQuestion
 from simulator.results import Fact
 from simulator.results.columns import percent, rate_words
@@ -27,7 +27,6 @@ from simulator.results.result import listed
 from simulator.results.run import Run, run_document
 from simulator.results.step_view import device_words, largest_words, limit_words, precision_words
 from simulator.results.training import TrainingResult
-from simulator.spelling import mention
 from simulator.units import format_duration, format_size
 
 _SHOWN_REMEDIES = 3

@@ -17,7 +17,7 @@ from simulator.cli.table import Column, head_lines, next_lines, table_lines, tru
 from simulator.cli.written import CommandOptions, check_read, shell_command, written_of
 from simulator.collectives.communicator import Unsuitable
 from simulator.console import Progress, Style, later
-from simulator.errors import InputError, counted, one_line, refused
+from simulator.errors import InputError, counted, mention, one_line, refused
 from simulator.launch.emit.emitted import EMITTERS
 from simulator.questions.checks import From
 from simulator.questions.layout import REPLICAS
@@ -32,7 +32,6 @@ from simulator.results.step_view import MODE_WORDS, limit_words, precision_words
 from simulator.results.training import TrainingResult
 from simulator.search.run import Curve, Ranking, best_document, curve_document, curve_of, find_best, loss_words
 from simulator.search.space import SEARCHED, Space, parse_fixed
-from simulator.spelling import mention
 from simulator.topology.load import load_topology
 from simulator.units import format_duration, format_size
 from simulator.workload.network import Network

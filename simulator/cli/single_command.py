@@ -13,7 +13,7 @@ from simulator.cli.output import Answers, warn
 from simulator.cli.table import Column, blocks_apart, fact_lines, head_lines, table_lines, table_of, trust_lines
 from simulator.cli.written import CommandOptions
 from simulator.console import Progress, Style, later
-from simulator.errors import InputError, one_line, refused
+from simulator.errors import InputError, mention, one_line, refused
 from simulator.questions.single import LaunchQuestion, OperatorQuestion, ProgramQuestion, Single
 from simulator.questions.words import parse_question, question_words, swept
 from simulator.records import replace
@@ -21,7 +21,6 @@ from simulator.results import WORDS, plain
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.program import ProgramResult, programs_document
 from simulator.results.single import SingleResult, singles_document
-from simulator.spelling import mention
 from simulator.step.operator import operator_kernels
 from simulator.units import format_duration, format_size
 

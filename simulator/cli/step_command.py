@@ -13,7 +13,7 @@ from simulator.cli.table import Collected, Column, head_lines, loss_lines, next_
 from simulator.cli.written import CommandOptions, changed_command, shell_command
 from simulator.collectives.communicator import Unsuitable
 from simulator.console import Progress, Style, later
-from simulator.errors import InputError, SimulationError, counted
+from simulator.errors import InputError, SimulationError, counted, mention
 from simulator.questions.checks import changed, refuse_all
 from simulator.questions.options import SamplesOption
 from simulator.records import replace
@@ -24,7 +24,6 @@ from simulator.results.rates import Rates, rates_of, tflops_words
 from simulator.results.result import Result, best_of, grouped, name_among, way_among
 from simulator.results.step_view import MODE_WORDS, device_words, limit_words, main_wait, precisions_words
 from simulator.results.training import TrainingResult, steps_document
-from simulator.spelling import mention
 from simulator.units import format_duration
 
 

@@ -23,7 +23,7 @@ from simulator.cli.options import (
 )
 from simulator.cli.written import DEFAULTS, CommandOptions
 from simulator.devices.gpu import Gpu
-from simulator.errors import Fault, InputError, nearest, one_line, refused
+from simulator.errors import Fault, InputError, mention, nearest, one_line, option_of, refused
 from simulator.network.machine import Machine
 from simulator.questions import step
 from simulator.questions.checks import MOST, WITHOUT_NCCL, From, changed, in_ways, refuse_all
@@ -32,7 +32,6 @@ from simulator.questions.layout import REPLICAS, Layout, parse_layout
 from simulator.questions.options import ACCUMULATIONS, RECOMPUTED_PARTS, StepOptions
 from simulator.questions.where import Software, Where, month_of, month_words
 from simulator.records import replace
-from simulator.spelling import mention, option_of
 from simulator.step.precision import half_policy
 from simulator.units import whole_number
 from simulator.workload.find import find_network

@@ -18,7 +18,7 @@ from simulator.cli.sweep_text import ERRORS, OWN, Row, least_unfit, sweep_lines
 from simulator.cli.written import DEFAULTS, OPTIONS, CommandOptions, check_read, shell_command, written_of
 from simulator.console import Progress
 from simulator.console.files import OutputFile
-from simulator.errors import Fault, InputError, TopocastError, nearest, one_line
+from simulator.errors import Door, Fault, InputError, TopocastError, nearest, one_line, spelt, word_of
 from simulator.results import SCHEMA_VERSION, taken
 from simulator.results.rates import rates_of
 from simulator.results.result import Result
@@ -26,7 +26,6 @@ from simulator.results.step_confidence import fits_by_band
 from simulator.results.step_view import limiting_words
 from simulator.results.training import TrainingResult
 from simulator.search.run import KeptResults, Runner, here
-from simulator.spelling import Door, spelt, word_of
 
 MOST_POINTS = 100_000
 _TOGETHER = 8  # points of a job, which share a network

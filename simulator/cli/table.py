@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 from simulator.console import Style, fold, longest_word
+from simulator.errors import spelt
 from simulator.records import dataclass
 from simulator.results import Fact
 from simulator.results.changed import ChangeEffect
 from simulator.results.columns import Heading, PlainTable
 from simulator.results.confidence import Confidence
-from simulator.spelling import spelt
 from simulator.units import format_duration
 
 _LEAST_TEXT = 20  # characters to which a text column may be narrowed

@@ -8,11 +8,9 @@ from typing import Any
 
 import click
 
-from simulator import spelling
-from simulator.errors import Fault, InputError, one_line
+from simulator.errors import Fault, InputError, mention, one_line, spelt, word_of
 from simulator.package_data import own_data
 from simulator.records import dataclass, replace
-from simulator.spelling import mention, word_of
 
 DECLARED: Mapping[str, Any] = own_data("simulator.cli", "options.yaml")
 HELP: Mapping[str, Any] = {"help_option_names": ["-h", "--help"]}
@@ -187,7 +185,7 @@ def written_of(given: Mapping[str, Any], *apart: str) -> tuple[CommandOptions, d
 
 def option_spelt(name: str) -> str:
     """Return the command-line option of the field *name*, as a switch that differs from its default."""
-    return spelling.spelt(_given(name), "command")
+    return spelt(_given(name), "command")
 
 
 def _given(name: str) -> str:

@@ -7,13 +7,13 @@ from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
+from simulator.errors import mention, spelt
 from simulator.kept import Kept
 from simulator.network.machine import Machine, Node
 from simulator.network.routing import Router
 from simulator.plan.flow import Alike, Pairs, Sites
 from simulator.plan.plan import Flow, Fragment, Plan, PlanBuilder, merge
 from simulator.records import dataclass, field
-from simulator.spelling import mention, spelt
 from simulator.sums import lists_by_key
 from simulator.topology.parts import CpuPart, GpuPart
 from simulator.workload import Collective

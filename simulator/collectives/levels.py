@@ -10,14 +10,13 @@ from simulator.collectives.lower import best_chunk_count, lower
 from simulator.collectives.rings import add_rings, first_lap, rings_by_host, subset
 from simulator.collectives.schedules import push_pull
 from simulator.collectives.search.rings import FoundRing, find_rings, round_rates
-from simulator.errors import nearest
+from simulator.errors import mention, nearest
 from simulator.network.machine import Machine
 from simulator.network.routing import Router
 from simulator.package_data import own_data
 from simulator.plan.flow import FlowData, PairGroup, Region, block, joined_regions
 from simulator.plan.plan import Activity, Flow, Plan, PlanBuilder, in_step
 from simulator.records import dataclass, replace
-from simulator.spelling import mention
 from simulator.workload import Collective
 
 _FORMS: Mapping[str, Mapping[str, Any]] = own_data("simulator.collectives", "forms.json")

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 from simulator.collectives.communicator import Strategy
 from simulator.constants import DEFAULT, Constants
 from simulator.effects import effect, has_effects
-from simulator.errors import nearest, one_line, refused
+from simulator.errors import mention, nearest, one_line, refused
 from simulator.package_data import own_data
 from simulator.questions.where import Software
 from simulator.records import replace
-from simulator.spelling import mention
 
 if TYPE_CHECKING:
     from importlib import metadata

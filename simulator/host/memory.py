@@ -6,13 +6,12 @@ from simulator.devices.dispatch import cpu_call_time, in_graph, stays
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.memory import near_bytes
 from simulator.devices.predict import Device, kernel_cost
-from simulator.errors import InputError, stated
+from simulator.errors import InputError, mention, stated
 from simulator.host.answer import HostTime, check_access_options
 from simulator.host.latency import Chase, LatencyLevel, Memory, chase, memory_of, random_answer, strided_answer
 from simulator.network.machine import Machine
 from simulator.places import Places
 from simulator.questions.single import AccessQuestion
-from simulator.spelling import mention
 from simulator.topology.parts import CpuPart, GpuPart
 from simulator.units import format_bandwidth, format_duration, format_size
 from simulator.workload.kernels import Kernel, Streaming

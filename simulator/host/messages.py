@@ -2,7 +2,7 @@
 
 import math
 
-from simulator.errors import InputError, stated
+from simulator.errors import InputError, mention, stated
 from simulator.host.answer import HostTime
 from simulator.network.machine import Link
 from simulator.network.route import Route
@@ -10,7 +10,6 @@ from simulator.network.routing import Router
 from simulator.places import Places
 from simulator.questions.single import MessageQuestion, Protocol
 from simulator.records import dataclass
-from simulator.spelling import mention
 from simulator.topology.parts import NETWORK_LINKS
 from simulator.units import format_bandwidth, format_duration, format_size
 

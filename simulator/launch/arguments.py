@@ -11,10 +11,9 @@ from os.path import exists, normpath
 from pathlib import Path
 from typing import Any
 
-from simulator.errors import Fault, InputError, few, nearest, one_line
+from simulator.errors import Fault, InputError, few, mention, nearest, one_line
 from simulator.launch.words import NAMES, Word
 from simulator.package_data import own_data
-from simulator.spelling import mention
 from simulator.topology.yaml_source import YamlSource, parse_json, parse_yaml, read_json, read_yaml
 from simulator.user_files import read_user_file
 

@@ -3,7 +3,7 @@
 import os.path
 import re
 
-from simulator.errors import Fault, InputError, few, nearest, one_line
+from simulator.errors import Fault, InputError, few, mention, nearest, one_line
 from simulator.launch import ranks as starting
 from simulator.launch.arguments import ARGUMENTS, Arguments, Files, is_off, refuse_arguments, unread
 from simulator.launch.model import named_network, read_model
@@ -16,7 +16,6 @@ from simulator.launch.trainer import add_config, read_format, read_sharding, rea
 from simulator.launch.words import COMMANDS
 from simulator.questions.options import RECOMPUTED_PARTS
 from simulator.records import replace
-from simulator.spelling import mention
 from simulator.user_files import read_user_file
 
 __all__ = ["LaunchLine", "read_launch"]

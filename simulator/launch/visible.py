@@ -3,12 +3,11 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.errors import Fault, InputError, mention, nearest, one_line
 from simulator.launch.arguments import ON_CPU, Arguments, spelt_flag
 from simulator.launch.shell import Command
 from simulator.launch.words import Word
 from simulator.records import dataclass
-from simulator.spelling import mention
 
 _CONTAINER = "NVIDIA_VISIBLE_DEVICES"  # of a container, within which all others count; docker's --gpus makes it
 _BASE = "ROCR_VISIBLE_DEVICES"  # of the driver below HIP, whose numbers count within it

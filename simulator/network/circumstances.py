@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 
-from simulator.errors import nearest, one_line, refused
+from simulator.errors import mention, nearest, one_line, refused
 from simulator.network.compiling import compile_machine
 from simulator.network.machine import Link, Machine, Node
 from simulator.network.named import pairs
 from simulator.network.routing import Router
 from simulator.questions.where import Neighbour, SlowLink
 from simulator.records import replace
-from simulator.spelling import mention
 from simulator.topology import Topology, Wire, each, with_host_apart
 from simulator.units import format_bandwidth
 

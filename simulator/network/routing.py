@@ -3,12 +3,11 @@
 from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 
-from simulator.errors import InputError, few
+from simulator.errors import InputError, few, mention
 from simulator.kept import Kept
 from simulator.network.machine import Link, Machine, Node
 from simulator.network.route import CLASSES, MovableRoute, Route, Share, join, route_along, striped
 from simulator.records import replace
-from simulator.spelling import mention
 from simulator.sums import sums_by_key
 from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS, NicPart
 

@@ -7,8 +7,7 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
-from simulator.errors import Fault, InputError, nearest, one_line
-from simulator.spelling import mention
+from simulator.errors import Fault, InputError, mention, nearest, one_line
 
 MOST = 10**8
 """The most of anything that is counted: samples, batches, threads."""

@@ -4,10 +4,10 @@ import math
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
+from simulator.errors import mention
 from simulator.questions.checks import WITHOUT_NCCL, Checked, From, exchange_faults, is_served, unread_faults
 from simulator.questions.where import TODAY, Software, Where
 from simulator.records import dataclass
-from simulator.spelling import mention
 from simulator.workload import Collective
 
 Algorithm = Literal["tree", "ring", "nvls", "nvls_tree", "pat"]

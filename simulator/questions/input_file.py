@@ -11,9 +11,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from simulator.errors import Fault, InputError, nearest, one_line, refused
+from simulator.errors import Fault, InputError, mention, nearest, one_line, refused
 from simulator.questions.input import Cache, Decoder, Held, InputQuestion
-from simulator.spelling import mention
 from simulator.topology.catalogue import validate
 from simulator.topology.schema import expand
 from simulator.topology.yaml_source import YamlSource, parse_yaml, read_yaml

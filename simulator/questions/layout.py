@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal, get_args
 
-from simulator.errors import Fault, InputError, divisors, nearest, one_line, refused
+from simulator.errors import Fault, InputError, divisors, mention, nearest, one_line, refused, spelt
 from simulator.questions.checks import Checked, From, field_rules
 from simulator.records import dataclass, fields, replace
-from simulator.spelling import mention, spelt
 from simulator.units import whole_number
 
 Axis = Literal["tp", "cp", "dp", "pp"]

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Annotated, Literal, get_args
 
+from simulator.errors import mention, spelt
 from simulator.questions.checks import Checked, From
 from simulator.records import dataclass, replace
-from simulator.spelling import mention, spelt
 
 Mode = Literal["train", "inference", "forward", "backward"]
 Framework = Literal["pytorch", "megatron", "deepspeed-zero3", "adaptdl", "tensorflow", "caffe"]

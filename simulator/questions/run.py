@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import Annotated
 
+from simulator.errors import mention
 from simulator.questions.checks import Checked, From
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass
-from simulator.spelling import mention
 from simulator.topology.schema import Price
 
 

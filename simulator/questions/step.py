@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
-from simulator.errors import one_line
+from simulator.errors import mention, one_line
 from simulator.questions.checks import MOST, WITHOUT_NCCL, Checked, From, exchange_faults, is_served, unread_faults
 from simulator.questions.collective import OF_NCCL, Algorithm, Protocol
 from simulator.questions.input import InputQuestion
@@ -22,7 +22,6 @@ from simulator.questions.options import (
 )
 from simulator.questions.where import TODAY, Software, Where
 from simulator.records import dataclass, replace
-from simulator.spelling import mention
 
 BUCKET_BYTES = 25 * 2**20  # bucket_cap_mb of PyTorch's DistributedDataParallel
 _PACE = From(1, 100)  # times as long as others

@@ -11,11 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from simulator.errors import InputError, nearest, one_line, refused
+from simulator.errors import InputError, mention, nearest, one_line, refused
 from simulator.questions import single
 from simulator.questions.single import Single
 from simulator.questions.where import Where
-from simulator.spelling import mention
 from simulator.units import parse_quantity
 from simulator.workload.operators import known_operators
 from simulator.workload.parse import parse_workload

@@ -19,11 +19,10 @@ from simulator.bands.composition import (
     distance,
     estimate,
 )
-from simulator.errors import counted
+from simulator.errors import counted, mention, spelt, word_of
 from simulator.network.machine import Machine
 from simulator.records import dataclass
 from simulator.results import WORDS, taken
-from simulator.spelling import mention, spelt, word_of
 from simulator.topology.parts import GpuPart, NicPart
 from simulator.topology.parts import Part as AnyPart
 from simulator.units import format_duration

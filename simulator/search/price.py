@@ -7,14 +7,13 @@ from functools import cache, cached_property, partial
 
 from simulator.api.session import Session
 from simulator.collectives.communicator import Unsuitable
-from simulator.errors import InputError
+from simulator.errors import InputError, spelt
 from simulator.kept import Kept
 from simulator.questions.layout import Layout
 from simulator.questions.step import StepQuestion
 from simulator.records import replace
 from simulator.search.parts import CollectiveTimes, RankWork, UnitCost, units_apart
 from simulator.search.space import Candidate, Division, Space
-from simulator.spelling import spelt
 from simulator.step.precision import gradient_bytes, parameter_bytes, storage_of
 from simulator.training.data_parallel import bucket_size
 from simulator.training.memory import communication_bytes, held_memory

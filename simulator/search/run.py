@@ -11,7 +11,7 @@ from simulator.api.outcome import least_step_s, step_fits
 from simulator.api.session import Session
 from simulator.bands.composition import Band
 from simulator.collectives.communicator import Unsuitable
-from simulator.errors import InputError, refused
+from simulator.errors import InputError, refused, spelt
 from simulator.questions.layout import parse_layout
 from simulator.records import dataclass, field, replace
 from simulator.results import SCHEMA_VERSION, WORDS, plain, taken
@@ -22,7 +22,6 @@ from simulator.results.step_view import SHARE_WORDS, time_shares
 from simulator.results.training import TrainingResult, options_entry
 from simulator.search.price import MEMORY, Pricer
 from simulator.search.space import Candidate, Division, Space
-from simulator.spelling import spelt
 from simulator.units import format_size
 
 _AS_TOLD = ("step_time_s", "memory_bytes", "fits_by_band", "available_bytes")

@@ -4,13 +4,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from simulator.errors import InputError, divisors, one_line, refused
+from simulator.errors import InputError, divisors, mention, one_line, refused
 from simulator.questions.calibration import Calibration
 from simulator.questions.layout import ORDER, Axis, Layout, parse_layout
 from simulator.questions.options import Recompute, StepOptions
 from simulator.questions.step import StepQuestion, accumulating
 from simulator.records import dataclass, fields, replace
-from simulator.spelling import mention
 from simulator.step.recompute import reruns_of
 from simulator.workload.network import Network
 from simulator.workload.operators import Attention, GroupedLinear

@@ -5,9 +5,9 @@ from typing import Any
 
 from simulator.devices.gpu import Gpu
 from simulator.devices.predict import Device
+from simulator.errors import mention, spelt, word_of
 from simulator.questions.options import Policy, StepOptions
 from simulator.records import dataclass, replace
-from simulator.spelling import mention, spelt, word_of
 
 _OF_32_BITS: tuple[Policy, ...] = ("fp32", "tf32", "torch")
 _HALVES = ("bf16", "fp16")

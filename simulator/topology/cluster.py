@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any, NamedTuple, cast
 
-from simulator.errors import InputError, refused
+from simulator.errors import InputError, mention, refused
 from simulator.records import replace
-from simulator.spelling import mention
 from simulator.topology import Device, Topology, Wire, each
 from simulator.topology.parts import LinkPart, NicPart, SwitchPart
 from simulator.topology.schema import MAX_NODES, TransportSpec, summed

@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from simulator.errors import Fault, InputError, nearest, one_line, refused
+from simulator.errors import Fault, InputError, mention, nearest, one_line, refused
 from simulator.package_data import own_data
 from simulator.records import replace
-from simulator.spelling import mention
 from simulator.topology import Topology, catalogue
 from simulator.topology.catalogue import validate_in_part
 from simulator.topology.cluster import Group, compose_cluster, with_flow_note, with_rate_note

@@ -9,13 +9,12 @@ from simulator.devices.cpu.memory import bandwidth
 from simulator.devices.dispatch import dispatch_time
 from simulator.devices.optimizer import optimizer_kernels, state_copies, tensor_passes
 from simulator.devices.predict import Device, kernel_cost
-from simulator.errors import InputError, refused
+from simulator.errors import InputError, mention, refused
 from simulator.network.routing import Router
 from simulator.places import Places
 from simulator.plan.plan import Flow, Part, PlanBuilder, Resource, Work
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass
-from simulator.spelling import mention
 from simulator.step.issue import work_of
 from simulator.step.launch import Launch
 from simulator.step.precision import casts, gradient_bytes, has_master, storage_of

@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import Any
 
 from simulator.collectives.communicator import Communicator, ConcurrentGroups, Strategy, Unsuitable
+from simulator.errors import mention
 from simulator.kept import Kept
 from simulator.network.machine import Machine
 from simulator.network.routing import Router
@@ -13,7 +14,6 @@ from simulator.plan.plan import Plan, PlanBuilder
 from simulator.questions.layout import REPLICAS, Layout
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, fields
-from simulator.spelling import mention
 from simulator.sums import sums_by_key
 from simulator.training import divided
 from simulator.training.data_parallel import StepOutline, Sums, write_data_parallel

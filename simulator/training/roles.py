@@ -11,14 +11,13 @@ from simulator.constants import Constants
 from simulator.devices.dispatch import graph_launch_time
 from simulator.devices.gpu import Gpu
 from simulator.devices.predict import Device
-from simulator.errors import InputError, nearest, one_line
+from simulator.errors import InputError, mention, nearest, one_line
 from simulator.network.machine import Machine
 from simulator.places import Place, Places
 from simulator.plan.plan import Plan
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, replace
-from simulator.spelling import mention
 from simulator.step.issue import launches_of
 from simulator.step.launch import Launch
 from simulator.sums import lists_by_key, sums_by_key

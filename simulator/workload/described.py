@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from simulator.errors import Fault, InputError, nearest, one_line
-from simulator.spelling import mention
+from simulator.errors import Fault, InputError, mention, nearest, one_line
 from simulator.user_files import read_user_file
 from simulator.workload.network import Layer, Network, Parameter, Part, Split
 from simulator.workload.operators import Exchange, Operator, known_operators

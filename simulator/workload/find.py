@@ -10,9 +10,8 @@ from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING
 
-from simulator.errors import Fault, InputError, refused
+from simulator.errors import Fault, InputError, mention, refused, word_of
 from simulator.records import dataclass, replace
-from simulator.spelling import mention, word_of
 from simulator.workload.network import Network
 
 if TYPE_CHECKING:

@@ -17,9 +17,8 @@ from dataclasses import Field
 from math import prod
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
 
-from simulator.errors import InputError, divisors
+from simulator.errors import InputError, divisors, mention
 from simulator.records import dataclass, replace
-from simulator.spelling import mention
 from simulator.workload.kernels import Kernel, KindOfCard
 from simulator.workload.precision import Precision
 

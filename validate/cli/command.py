@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from simulator.console import Style, choose_style, printable
 from simulator.console.files import OutputFile
 from simulator.console.run import say
-from simulator.errors import InputError, nearest, one_line
-from simulator.spelling import word_of
+from simulator.errors import InputError, nearest, one_line, word_of
 from validate.machine.measure.host import usable_threads
 from validate.tables.table import PUBLISHED, is_incomplete, read_conventions
 

@@ -6,12 +6,11 @@ from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 from simulator.constants import DEFAULT, Constants
-from simulator.errors import InputError
+from simulator.errors import InputError, mention
 from simulator.package_data import own_data
 from simulator.questions.calibration import Calibration
 from simulator.questions.where import Month
 from simulator.records import dataclass, field, replace
-from simulator.spelling import mention
 from simulator.topology.parts import GpuPart
 from simulator.workload.precision import Precision
 

@@ -2,11 +2,10 @@
 
 from typing import Literal, get_args
 
-from simulator.errors import refused
+from simulator.errors import mention, refused
 from simulator.launch.emit.frameworks import of_accelerate, of_deepspeed, of_megatron, of_torchtitan
 from simulator.launch.emit.parts import Emission, Ranks
 from simulator.questions.step import StepQuestion
-from simulator.spelling import mention
 from simulator.workload.find import is_config, is_described
 from simulator.workload.zoo.registry import find_entry
 

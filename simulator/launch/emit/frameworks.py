@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from simulator.errors import refused
+from simulator.errors import mention, refused
 from simulator.launch.emit.parts import Emission, Ranks, all_sizes, check_precision, other_attention, other_sizes
 from simulator.launch.emit.stages import emit_stages
 from simulator.launch.programs import NETWORKS
@@ -13,7 +13,6 @@ from simulator.launch.stages import titan_starts
 from simulator.launch.words import NAMES
 from simulator.questions.layout import ORDER, Layout
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
-from simulator.spelling import mention
 from simulator.workload.zoo.language import LANGUAGE, LANGUAGE_FAMILIES, WITH_BIASES
 from simulator.workload.zoo.registry import find_entry
 from simulator.workload.zoo.sizes import LatentAttentionMixture

@@ -3,10 +3,9 @@
 import shlex
 from collections.abc import Collection
 
-from simulator.errors import refused
+from simulator.errors import mention, refused
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, field
-from simulator.spelling import mention
 from simulator.workload.zoo import FUSED
 from simulator.workload.zoo.registry import find_entry
 

@@ -7,9 +7,8 @@ from math import sqrt
 from statistics import NormalDist
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
-from simulator.errors import InputError
+from simulator.errors import InputError, mention
 from simulator.records import dataclass, replace
-from simulator.spelling import mention
 from simulator.workload.kernels import Gemm, Rowwise, Streaming
 from simulator.workload.operator import Divided, Kernels, Meeting, Phase
 from simulator.workload.operators.products import Linear, result_bytes

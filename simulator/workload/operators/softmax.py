@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Self
 
-from simulator.errors import InputError
+from simulator.errors import InputError, mention
 from simulator.records import dataclass, replace
-from simulator.spelling import mention
 from simulator.workload.kernels import Gemm, Kernel, PassForm, Rowwise, Streaming, as_formula, streamed
 from simulator.workload.operator import Divided, Kernels, Meeting, Operator, Phase, Rows
 from simulator.workload.precision import ELEMENT_BYTES, INDEX_BYTES, STATISTIC_BYTES, Precision

@@ -2,9 +2,8 @@
 
 from collections.abc import Callable
 
-from simulator.errors import divisors, refused
+from simulator.errors import divisors, mention, refused
 from simulator.records import replace
-from simulator.spelling import mention
 from simulator.workload.network import Layer, Network, once
 from simulator.workload.operators import Attention, Copy, Elementwise, Exchange
 from simulator.workload.split import Splitter

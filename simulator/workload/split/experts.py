@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Sequence
 from itertools import groupby, islice, takewhile
 
-from simulator.errors import InputError, divisors, refused
+from simulator.errors import InputError, divisors, mention, refused
 from simulator.records import replace
-from simulator.spelling import mention
 from simulator.workload import Collective
 from simulator.workload.network import Layer, Network, Parameter, once
 from simulator.workload.operators import Elements, Exchange, GroupedLinear

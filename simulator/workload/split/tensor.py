@@ -2,9 +2,8 @@
 
 from typing import Literal
 
-from simulator.errors import InputError, divisors
+from simulator.errors import InputError, divisors, mention
 from simulator.records import replace
-from simulator.spelling import mention
 from simulator.workload.network import Layer, Network, Parameter, block_name, once
 from simulator.workload.operator import Meeting
 from simulator.workload.operators import Embedding, Exchange

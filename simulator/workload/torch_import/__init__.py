@@ -5,8 +5,7 @@ neither weights nor a GPU.  docs/torch.md describes what a factory returns and w
 only when a module is traced.
 """
 
-from simulator.errors import MissingDependency, one_line, refused
-from simulator.spelling import mention
+from simulator.errors import MissingDependency, mention, one_line, refused
 from simulator.workload.torch_import.request import TracedNetwork, parse_torch
 
 __all__ = ["TracedNetwork", "load_torch_workload"]

@@ -19,8 +19,7 @@ from typing import Any
 
 from simulator.console.run import environment_given
 from simulator.effects import effect
-from simulator.errors import InputError, TopocastError, one_line, refused
-from simulator.spelling import mention
+from simulator.errors import InputError, TopocastError, mention, one_line, refused
 from simulator.workload.torch_import import TracedNetwork, load_torch_workload
 
 LIMIT_S = 300.0

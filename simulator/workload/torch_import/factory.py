@@ -13,9 +13,8 @@ from typing import Any
 
 import torch
 
-from simulator.errors import InputError, nearest, one_line
+from simulator.errors import InputError, mention, nearest, one_line
 from simulator.records import dataclass
-from simulator.spelling import mention
 from simulator.workload.torch_import.call import FollowingValues, KnownValues, tensors_in
 from simulator.workload.torch_import.faults import fault_of
 from simulator.workload.torch_import.request import TorchRequest
