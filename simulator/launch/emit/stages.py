@@ -1,9 +1,9 @@
 """The blocks of each part of a pipeline, as a launch line of Megatron-LM says them."""
 
+from simulator.errors import mention
 from simulator.launch.emit.parts import Emission
 from simulator.launch.stages import layout_text
 from simulator.questions.layout import Layout
-from simulator.spelling import mention
 
 
 def emit_stages(layout: Layout, layers: int, further: int, found: Emission) -> None:
