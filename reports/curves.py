@@ -14,6 +14,7 @@ from reports.colours import ACTIVITIES, BEST, HELD, INK
 from reports.colours import MARKED_SERIES as SERIES
 from reports.file import drawn, with_foot
 from simulator.programs.costs import ProgramLabel, SkippedRepetitions
+from simulator.records import lists_by_key
 from simulator.results.changed import said
 from simulator.results.columns import percent, rate_words
 from simulator.results.confidence import BAND_HEAD
@@ -23,7 +24,6 @@ from simulator.results.step_view import MODE_WORDS, SHARE_WORDS, precision_words
 from simulator.scenarios.answers import ScenarioAnswer
 from simulator.scenarios.file import Scenario
 from simulator.search.run import Curve
-from simulator.sums import lists_by_key
 from simulator.units import format_bandwidth, format_duration, format_size
 
 _WIDTH = 80

@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 
 from reports.view import HOST_LINKS, DrawnEdge, Symbol, View
-from simulator.records import dataclass
-from simulator.sums import lists_by_key
+from simulator.records import dataclass, lists_by_key
 
 HALF_HEIGHT = 0.19  # of a symbol's box
 _ASIDE = (0.55, -0.55, 0.75, -0.75, 1.1, -1.1)  # offsets to try for lines that would pass behind another symbol

@@ -12,12 +12,12 @@ from markupsafe import Markup
 from reports.colours import ACTIVITIES, OTHER, USE, kernel_colour
 from reports.layout import HALF_HEIGHT, DrawingLayout, Point, edge_curve, half_width, lay_out_view
 from reports.view import DrawnEdge, View, make_view, view_of
+from simulator.records import lists_by_key
 from simulator.results import html_text
 from simulator.results.bottleneck import CapacityGiven, slowed_of
 from simulator.results.columns import Heading, PlainTable
 from simulator.results.result import Result
 from simulator.results.training_run import TrainingRun
-from simulator.sums import lists_by_key
 
 _MOST_EVENTS = 50_000  # the longest are kept
 _MOST_POINTS = 20_000  # of all counters together

@@ -1,7 +1,10 @@
-""":func:`dataclass`, as the standard library's, with methods made when first looked up, to start fast."""
+""":func:`dataclass`, as the standard library's, with methods made when first looked up, to start fast.
+
+What belongs together by key is found by :func:`sums_by_key` and :func:`lists_by_key`.
+"""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, FrozenInstanceError
 from dataclasses import asdict as asdict
 from dataclasses import field as field
@@ -9,11 +12,14 @@ from dataclasses import fields as fields
 from functools import cache, partial
 from reprlib import recursive_repr
 from types import CodeType, FunctionType, MemberDescriptorType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
     from dataclasses import replace as replace
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 named_tuple = tuple.__new__
 """Makes a named tuple, ``named_tuple(cls, fields)``, of all its fields in half the time of a call of *cls*."""
@@ -227,3 +233,19 @@ def _values(of: str, names: Sequence[str]) -> str:
 
 
 _MAKERS: dict[str, Callable[[Any], Any]] = {"__init__": _init, "__repr__": _repr, "__eq__": _eq, "__hash__": _hash}
+
+
+def sums_by_key(pairs: Iterable[tuple[K, Any]]) -> dict[K, Any]:
+    """Return the sum of the numbers of each key in *pairs*, keys in the order in which they come."""
+    found: dict[K, Any] = {}
+    for key, number in pairs:
+        found[key] = found.get(key, 0) + number
+    return found
+
+
+def lists_by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """Return the values of each key in *pairs*, keys and values in the order in which they come."""
+    found: dict[K, list[V]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found

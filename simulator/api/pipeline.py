@@ -11,13 +11,12 @@ from simulator.errors import refused
 from simulator.places import Places
 from simulator.plan.plan import Fragment, Resource, Work
 from simulator.questions.step import StepQuestion
-from simulator.records import dataclass, replace
+from simulator.records import dataclass, replace, sums_by_key
 from simulator.results.ran import StreamUse, stream_uses
 from simulator.results.training import StepAccount, exchanged_in, summing_s, tied_s_of
 from simulator.step.issue import gradient_work, launches_of
 from simulator.step.launch import Launch, Part
 from simulator.step.precision import gradient_bytes, storage_of
-from simulator.sums import sums_by_key
 from simulator.training.micro_batches import in_turns, put_off
 from simulator.training.pipeline import Chunk, CollectivePrice, StageWork, plan_chunk, plan_pipeline
 from simulator.training.placement import Placement

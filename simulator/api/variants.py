@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 from simulator.collectives.nccl.tables import MAX_CHANNELS
 from simulator.package_data import own_data
 from simulator.questions.collective import SENDING, CollectiveQuestion
-from simulator.records import dataclass, replace
-from simulator.sums import lists_by_key
+from simulator.records import dataclass, lists_by_key, replace
 from simulator.topology import Device, Topology, Wire
 from simulator.topology.parts import GpuPart, NicPart, SwitchPart
 from simulator.workload import Collective

@@ -20,10 +20,10 @@ from simulator.cli.written import CommandOptions
 from simulator.console import Progress, Style, later
 from simulator.effects import data_file
 from simulator.errors import Fault, InputError, SimulationError, one_line
+from simulator.records import lists_by_key
 from simulator.results import SCHEMA_VERSION
 from simulator.scenarios.answers import ScenarioAnswer, answers_document, answers_of
 from simulator.scenarios.file import Scenario, ScenarioRun, builtin_scenarios, find_scenario, in_order, needed_files
-from simulator.sums import lists_by_key
 from simulator.units import format_bandwidth, format_duration, format_size
 from simulator.workload.parse import OPERATIONS
 

@@ -8,6 +8,7 @@ from simulator.cli import table
 from simulator.console import Style, later
 from simulator.errors import counted, mention
 from simulator.questions.where import TODAY, month_words
+from simulator.records import lists_by_key
 from simulator.results import Fact
 from simulator.results import step_view as view
 from simulator.results.columns import percent, rate_words
@@ -16,7 +17,6 @@ from simulator.results.step import StepResult
 from simulator.results.step_confidence import UNSURE, may_overflow
 from simulator.results.training import TrainingResult
 from simulator.results.training_run import Alternative, Checkpoints, DeviceMemory, Remedy
-from simulator.sums import lists_by_key
 from simulator.units import format_capacity, format_duration, format_size
 from simulator.workload.network import in_any_block
 from simulator.workload.operators import Attention

@@ -11,12 +11,12 @@ from simulator.cli.step_text import MARK, mark_lines, memory_head
 from simulator.cli.table import Column, next_lines, table_lines
 from simulator.console import Style
 from simulator.errors import few, word_of
+from simulator.records import lists_by_key
 from simulator.results.columns import percent, rate_words
 from simulator.results.comparison import ComparisonWidth, Ratio, ratio_of, times_words
 from simulator.results.confidence import BAND_HEAD, ends_words
 from simulator.results.result import listed
 from simulator.step.precision import is_plain_half
-from simulator.sums import lists_by_key
 from simulator.units import format_bandwidth, format_duration, format_size, parse_quantity
 
 Row = dict[str, Any]

@@ -13,8 +13,7 @@ from simulator.network.machine import Machine, Node
 from simulator.network.routing import Router
 from simulator.plan.flow import Alike, Pairs, Sites
 from simulator.plan.plan import Flow, Fragment, Plan, PlanBuilder, merge
-from simulator.records import dataclass, field
-from simulator.sums import lists_by_key
+from simulator.records import dataclass, field, lists_by_key
 from simulator.topology.parts import CpuPart, GpuPart
 from simulator.workload import Collective
 

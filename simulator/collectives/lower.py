@@ -11,7 +11,7 @@ from simulator.network.route import Route
 from simulator.network.routing import Router
 from simulator.plan.flow import FlowData, Region, block, joined_regions
 from simulator.plan.plan import Flow, PlanBuilder, Work
-from simulator.sums import sums_by_key
+from simulator.records import sums_by_key
 from simulator.workload import Collective
 
 BINDING = "messages keep the hosts' processors busy for longer than bytes keep the links"

@@ -13,7 +13,7 @@ from simulator.network.machine import Machine
 from simulator.package_data import own_data
 from simulator.plan.flow import WHOLE, Carries, FlowData, Twins, block
 from simulator.plan.plan import Flow, PlanBuilder
-from simulator.sums import lists_by_key
+from simulator.records import lists_by_key
 
 
 def _write_on_gpu(builder: PlanBuilder, request: Request, number: int) -> None:

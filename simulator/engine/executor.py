@@ -23,8 +23,7 @@ from simulator.errors import SimulationError
 from simulator.network.machine import Machine
 from simulator.plan.flow import Alike, added
 from simulator.plan.plan import Activity, Flow, Fragment, Part, Perturbation, Plan, Resource, Work, crossed
-from simulator.records import named_tuple, replace
-from simulator.sums import sums_by_key
+from simulator.records import named_tuple, replace, sums_by_key
 
 
 def execute(machine: Machine, plan: Plan, *, fold: bool = True) -> Timeline:

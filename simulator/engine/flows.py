@@ -10,8 +10,7 @@ from simulator.engine.kernel import SimulationClock
 from simulator.errors import SimulationError
 from simulator.network.fairshare import fair_rates
 from simulator.plan.plan import Resource
-from simulator.records import dataclass, field
-from simulator.sums import lists_by_key
+from simulator.records import dataclass, field, lists_by_key
 
 _MOST_KNOWN = 1024  # sets of flows whose rates are kept
 _UNLIMITED = float("inf")

@@ -10,8 +10,7 @@ from typing import NamedTuple
 from simulator.errors import SimulationError
 from simulator.network.machine import Machine
 from simulator.plan.plan import Activity, Flow, Fragment, Part, Plan, Resource, Work, crossed
-from simulator.records import dataclass, field
-from simulator.sums import sums_by_key
+from simulator.records import dataclass, field, sums_by_key
 
 
 class Span(NamedTuple):

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from simulator.network.machine import Link, Machine
-from simulator.records import dataclass
-from simulator.sums import sums_by_key
+from simulator.records import dataclass, sums_by_key
 
 # Best first; the same order as NCCL's path types.
 CLASSES = ("loc", "nvl", "nvb", "pix", "pxb", "phb", "sys", "net", "any")

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from simulator.network.machine import Machine
 from simulator.network.route import MovableRoute, Route
-from simulator.records import replace
-from simulator.sums import lists_by_key
+from simulator.records import lists_by_key, replace
 
 Region = tuple[tuple[Fraction, Fraction], ...]
 """Intervals of the buffer, as (start, stop) fractions of it."""

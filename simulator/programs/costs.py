@@ -15,10 +15,9 @@ from simulator.plan.plan import Fragment, Plan
 from simulator.programs.statements import FrontEnd, Statement, Times
 from simulator.questions.options import StepOptions
 from simulator.questions.single import OperatorQuestion
-from simulator.records import dataclass, field, replace
+from simulator.records import dataclass, field, replace, sums_by_key
 from simulator.step.issue import launches_of
 from simulator.step.operator import operator_kernels
-from simulator.sums import sums_by_key
 from simulator.workload.network import Network
 from simulator.workload.precision import ELEMENT_BYTES
 

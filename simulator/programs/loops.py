@@ -9,8 +9,7 @@ from simulator.engine.timeline import Span
 from simulator.programs.costs import Bound, ProgramLabel, Repetitions, SkippedRepetitions, StreamQueue, Use
 from simulator.programs.statements import Statement
 from simulator.programs.writer import Writer
-from simulator.records import dataclass, replace
-from simulator.sums import lists_by_key, sums_by_key
+from simulator.records import dataclass, lists_by_key, replace, sums_by_key
 
 _WRITTEN = 12  # loops with up to this many repetitions are written out in full
 _EVEN = 3  # consecutive repetitions that must be alike

@@ -10,12 +10,11 @@ from simulator.errors import counted
 from simulator.programs.costs import HeldMemory, ProgramLabel, SkippedRepetitions, State
 from simulator.programs.loops import busy_of
 from simulator.programs.writer import LOCK
-from simulator.records import dataclass, field
+from simulator.records import dataclass, field, sums_by_key
 from simulator.results import SCHEMA_VERSION, WORDS, Fact, html_of, taken
 from simulator.results.changed import ChangeEffect, change_fact, changed_entry, said
 from simulator.results.confidence import Confidence, confidence_of
 from simulator.results.ran import critical_path
-from simulator.sums import sums_by_key
 from simulator.units import format_duration, format_size
 
 _POINTS = 200

@@ -11,9 +11,8 @@ from simulator.devices import Bound, KernelCost
 from simulator.engine.timeline import Timeline, needs_of
 from simulator.places import Place
 from simulator.plan.plan import Activity, Work
-from simulator.records import dataclass, field, replace
+from simulator.records import dataclass, field, lists_by_key, replace, sums_by_key
 from simulator.step.launch import Launch, Part
-from simulator.sums import lists_by_key, sums_by_key
 from simulator.training.worker import ON_CPU, STREAM, ChunkRun, HostLabel, LaunchLabel, SkippedMicroBatches
 from simulator.workload.kernels import without_library
 from simulator.workload.precision import Precision

@@ -8,9 +8,8 @@ from typing import NamedTuple
 from simulator.engine.executor import alone
 from simulator.engine.timeline import Span, Timeline
 from simulator.plan.plan import Activity, Flow, Fragment
-from simulator.records import dataclass, replace
+from simulator.records import dataclass, lists_by_key, replace
 from simulator.results.bottleneck import LinkUse
-from simulator.sums import lists_by_key
 from simulator.training.servers import ARRIVES, PULL, PUSH, SPREAD, STAGES, TO_CPU, TO_GPUS, UPDATE, ServerLabel
 from simulator.training.teams import Loss, NodeTeam
 from simulator.training.worker import LaunchLabel

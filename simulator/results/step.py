@@ -11,12 +11,11 @@ from simulator.engine.timeline import Timeline
 from simulator.places import Place
 from simulator.questions.calibration import Calibration
 from simulator.questions.options import StepOptions
-from simulator.records import dataclass, field, replace
+from simulator.records import dataclass, field, replace, sums_by_key
 from simulator.results import ran
 from simulator.results.confidence import generation_of, main_format
 from simulator.step.memory import MemoryNeed
 from simulator.step.precision import precision_of, product_precision
-from simulator.sums import sums_by_key
 from simulator.training.worker import ChunkRun
 from simulator.workload.backward import gradient_order, training_flop
 from simulator.workload.network import Family, Network, family_of, once

@@ -9,6 +9,7 @@ from simulator.devices.optimizer import state_tensors
 from simulator.errors import counted, few
 from simulator.network.machine import Machine
 from simulator.questions.where import VersionNote
+from simulator.records import lists_by_key, sums_by_key
 from simulator.results import WORDS, Fact
 from simulator.results.bottleneck import LinkUse
 from simulator.results.columns import percent, rate_words, three_digits
@@ -21,7 +22,6 @@ from simulator.results.step_confidence import memory_band_words, step_confidence
 from simulator.results.training_run import NOT_TRIED, Alternative, TrainingRun
 from simulator.step.memory import parameter_gradient_bytes
 from simulator.step.precision import updated_bytes
-from simulator.sums import lists_by_key, sums_by_key
 from simulator.training.worker import AUTOGRAD, HOST, STREAM
 from simulator.units import format_duration, format_size
 from simulator.workload.operators import CLASSES

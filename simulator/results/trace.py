@@ -9,13 +9,13 @@ from simulator.engine.timeline import Span, Timeline
 from simulator.network.machine import Machine
 from simulator.plan.plan import Activity, Flow, Fragment
 from simulator.programs.costs import ProgramLabel, SkippedRepetitions
+from simulator.records import sums_by_key
 from simulator.results import WORDS, rounded_integer
 from simulator.results.held import HeldAt
 from simulator.results.program import ProgramResult
 from simulator.results.ran import critical_path
 from simulator.results.result import Result
 from simulator.step.launch import Launch
-from simulator.sums import sums_by_key
 from simulator.topology.parts import GpuPart
 from simulator.training.servers import ARRIVES
 from simulator.training.worker import STREAM, ChunkRun, CollectiveLabel, LaunchLabel, SkippedMicroBatches

@@ -12,7 +12,7 @@ from simulator.questions.collective import OF_NCCL
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import TODAY, month_words
-from simulator.records import dataclass, replace
+from simulator.records import dataclass, replace, sums_by_key
 from simulator.results import SCHEMA_VERSION, Fact, html_of, plain, taken
 from simulator.results.bottleneck import bottleneck_of
 from simulator.results.changed import ChangeEffect, change_fact, changed_entry, said, unlike
@@ -26,7 +26,6 @@ from simulator.results.step_confidence import Trust, fits_by_band, memory_band, 
 from simulator.results.step_view import SHARE_WORDS, device_words, step_view, time_shares
 from simulator.results.training_run import DeviceMemory, TrainingRun
 from simulator.step.memory import MemoryNeed
-from simulator.sums import sums_by_key
 from simulator.training.plan import SharedStep
 from simulator.training.roles import MOST_ROLES, Role, slowest_of
 from simulator.training.worker import ChunkRun, CollectiveLabel

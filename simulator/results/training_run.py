@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Literal
 
 from simulator.engine.timeline import Timeline
 from simulator.questions.step import StepQuestion
-from simulator.records import dataclass, field, replace
+from simulator.records import dataclass, field, replace, sums_by_key
 from simulator.results.bottleneck import LinkUse
 from simulator.results.changed import ChangeEffect
 from simulator.results.ran import StreamUse
 from simulator.results.step import StepResult
 from simulator.step.memory import MemoryNeed
-from simulator.sums import sums_by_key
 from simulator.topology.schema import Price
 
 if TYPE_CHECKING:

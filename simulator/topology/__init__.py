@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from simulator.records import dataclass, replace
-from simulator.sums import lists_by_key, sums_by_key
+from simulator.records import dataclass, lists_by_key, replace, sums_by_key
 from simulator.topology.parts import NETWORK_LINKS, CpuPart, DeviceKind, LinkPart, NicPart, Part
 from simulator.topology.schema import NO_COSTS, MessagesSpec, Price, TransportSpec
 from simulator.topology.yaml_source import YamlSource

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 
 from simulator import topology as t
 from simulator.errors import FAULTS_SHOWN, Fault, InputError, nearest, one_line
-from simulator.sums import lists_by_key, sums_by_key
+from simulator.records import lists_by_key, sums_by_key
 from simulator.topology import catalogue, schema
 from simulator.topology.catalogue import kept_positions
 from simulator.topology.parts import CpuPart, DeviceKind, GpuPart, LinkPart, NicPart, Part, StoragePart, SwitchPart

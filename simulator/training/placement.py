@@ -6,7 +6,7 @@ from itertools import product
 
 from simulator.collectives.communicator import Communicator, ConcurrentGroups
 from simulator.questions.layout import Axis, Layout
-from simulator.sums import lists_by_key
+from simulator.records import lists_by_key
 from simulator.training.schedules import schedule_of
 
 Coordinates = dict[Axis, int]

@@ -13,8 +13,7 @@ from simulator.places import Places
 from simulator.plan.plan import Plan, PlanBuilder
 from simulator.questions.layout import REPLICAS, Layout
 from simulator.questions.step import StepQuestion
-from simulator.records import dataclass, fields
-from simulator.sums import sums_by_key
+from simulator.records import dataclass, fields, sums_by_key
 from simulator.training import divided
 from simulator.training.data_parallel import StepOutline, Sums, write_data_parallel
 from simulator.training.micro_batches import Batches

@@ -17,10 +17,9 @@ from simulator.places import Place, Places
 from simulator.plan.plan import Plan
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
-from simulator.records import dataclass, replace
+from simulator.records import dataclass, lists_by_key, replace, sums_by_key
 from simulator.step.issue import launches_of
 from simulator.step.launch import Launch
-from simulator.sums import lists_by_key, sums_by_key
 from simulator.workload.network import Network, once
 
 _NUMBERED = re.compile(r"gpu(?:\d{1,6}|\[[^\]]*\])", re.ASCII)

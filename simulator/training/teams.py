@@ -8,10 +8,9 @@ from typing import Literal
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.levels import place_servers, worker_cpu
 from simulator.network.route import Route
-from simulator.records import dataclass, replace
+from simulator.records import dataclass, lists_by_key, replace, sums_by_key
 from simulator.step.launch import Launch
 from simulator.step.precision import gradient_bytes
-from simulator.sums import lists_by_key, sums_by_key
 from simulator.training.data_parallel import ready_after
 from simulator.training.plan import SharedStep
 from simulator.training.roles import Role, check_stragglers, roles_of

@@ -24,9 +24,8 @@ from simulator.bands.composition import LEVEL, AnswerFacts, Composition, estimat
 from simulator.errors import InputError
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.step import StepQuestion
-from simulator.records import asdict, dataclass, replace
+from simulator.records import asdict, dataclass, lists_by_key, replace, sums_by_key
 from simulator.results.step_confidence import step_composition
-from simulator.sums import lists_by_key, sums_by_key
 from validate.kinds.kind import MeasuredRow
 from validate.tables.statistics import percentile, weighted_quantile
 

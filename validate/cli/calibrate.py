@@ -9,8 +9,7 @@ from pathlib import Path
 
 from simulator.console import choose_style
 from simulator.errors import Fault, InputError, one_line
-from simulator.records import replace
-from simulator.sums import lists_by_key
+from simulator.records import lists_by_key, replace
 from simulator.topology.catalogue import load_part
 from simulator.user_files import read_user_file
 from validate.cli.command import Given, give

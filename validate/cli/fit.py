@@ -16,9 +16,8 @@ from simulator.api.session import Question
 from simulator.cli.table import table_of
 from simulator.console import Progress, Style, choose_style
 from simulator.errors import InputError, nearest, one_line
-from simulator.records import asdict, dataclass, replace
+from simulator.records import asdict, dataclass, lists_by_key, replace
 from simulator.results import taken
-from simulator.sums import lists_by_key
 from validate.bands import make
 from validate.bands.make import BandRow, measured, thinned
 from validate.cli.command import Given, incomplete, print_result, share_in

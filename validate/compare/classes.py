@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 from simulator.api import Session
 from simulator.errors import TopocastError
 from simulator.questions.step import StepQuestion
-from simulator.records import dataclass, replace
+from simulator.records import dataclass, lists_by_key, replace
 from simulator.results.single import Account
-from simulator.sums import lists_by_key
 from simulator.units import format_duration, format_size
 from validate.compare.folder import COLUMNS
 from validate.kinds import KINDS

@@ -9,8 +9,8 @@ from typing import Any
 from simulator.cli.table import Collected, blocks_apart, page_blocks, table_of
 from simulator.console import PLAIN, Style
 from simulator.errors import one_line
+from simulator.records import lists_by_key
 from simulator.results import plain, taken
-from simulator.sums import lists_by_key
 from simulator.units import format_duration, format_size
 from validate.compare.classes import FAR, ClassErrors, in_words
 from validate.compare.comparison import MEASURED_ONLY, Comparison

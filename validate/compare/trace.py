@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from simulator.cli.table import table_of
 from simulator.console import PLAIN, Style
 from simulator.errors import Fault, InputError, counted
-from simulator.records import dataclass
+from simulator.records import dataclass, sums_by_key
 from simulator.results.columns import duration_column, percent
-from simulator.sums import sums_by_key
 from simulator.units import format_duration
 from validate.importing.kineto import CLASSES, Trace, span_at
 

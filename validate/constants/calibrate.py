@@ -16,9 +16,8 @@ from simulator.api.calibrations import kernel_classes, kernel_shapes, left_out_e
 from simulator.errors import InputError
 from simulator.questions.calibration import MOST_MEASURED, Calibration, Neighbourhood, Shape
 from simulator.questions.single import OperatorQuestion
-from simulator.records import dataclass, field, replace
+from simulator.records import dataclass, field, lists_by_key, replace
 from simulator.results import taken
-from simulator.sums import lists_by_key
 from validate.constants.families import Prior, calibrating_rows, countable, device_rows
 from validate.constants.fit import LeastSquares, least_errors
 from validate.kinds.kind import MeasuredRow, RowQuestion

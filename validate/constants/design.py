@@ -19,8 +19,7 @@ from simulator.questions.calibration import Shape
 from simulator.questions.options import StepOptions
 from simulator.questions.single import OperatorQuestion
 from simulator.questions.where import Where
-from simulator.records import dataclass, field, replace
-from simulator.sums import lists_by_key
+from simulator.records import dataclass, field, lists_by_key, replace
 from simulator.workload.described import network_document
 from simulator.workload.find import find_network
 from simulator.workload.kernels import Kernel, Rowwise, Streaming

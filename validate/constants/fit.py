@@ -18,8 +18,7 @@ from simulator.api import Session
 from simulator.console.files import OutputFile
 from simulator.constants import Constants, constants_file, constants_path
 from simulator.errors import InputError, MissingDependency
-from simulator.records import dataclass, replace
-from simulator.sums import lists_by_key
+from simulator.records import dataclass, lists_by_key, replace
 from simulator.topology.parts import CpuPart
 from validate.constants.families import Family, FitStage, Prior, Term, in_use
 from validate.kinds.kind import MeasuredRow

@@ -9,8 +9,7 @@ from typing import Any, cast
 
 from simulator.errors import Fault, InputError, counted, nearest, one_line
 from simulator.questions.collective import Dtype, Reduction
-from simulator.records import dataclass, replace
-from simulator.sums import lists_by_key
+from simulator.records import dataclass, lists_by_key, replace
 from simulator.workload import COLLECTIVES, Collective, bus_factor
 from validate.importing import nccl_table as printed
 from validate.importing.nccl_table import settings_in, shown_in

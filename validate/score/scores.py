@@ -10,8 +10,7 @@ from typing import Any
 
 from simulator.errors import Fault, InputError
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
-from simulator.records import dataclass, replace
-from simulator.sums import lists_by_key
+from simulator.records import dataclass, lists_by_key, replace
 from validate.kinds.kind import MeasuredRow
 from validate.score.scoring import MOST_DIFFERENT, OTHER_REASON
 from validate.tables.cells import figure

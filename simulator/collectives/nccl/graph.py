@@ -17,8 +17,7 @@ from simulator.network.route import Route
 from simulator.network.routing import Router
 from simulator.questions.collective import Protocol
 from simulator.questions.where import NCCL_TODAY, Version, has
-from simulator.records import replace
-from simulator.sums import sums_by_key
+from simulator.records import replace, sums_by_key
 from simulator.topology.parts import GpuPart, NicPart, Part
 
 

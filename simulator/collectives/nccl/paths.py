@@ -7,8 +7,7 @@ from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.tables import cpu_kind, planned_socket
 from simulator.network.machine import Link, Machine, Node
 from simulator.questions.where import NCCL_TODAY, Version
-from simulator.records import dataclass
-from simulator.sums import sums_by_key
+from simulator.records import dataclass, sums_by_key
 from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS, GpuPart, NicPart, Part
 
 UNKNOWN_CAPABILITY = 80  # GPUs without one, and those of other vendors, are tuned as an A100

@@ -9,8 +9,7 @@ from itertools import combinations, pairwise, permutations
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.paths import SeenMachine, rank_of
 from simulator.collectives.search import Budget, greedy_order, pack
-from simulator.records import dataclass, replace
-from simulator.sums import lists_by_key, sums_by_key
+from simulator.records import dataclass, lists_by_key, replace, sums_by_key
 
 _MAX_ORDERS = 120
 _MAX_STEPS = 20_000  # per enumeration of orders; a step, also of a budget, is a GPU tried as the next of an order

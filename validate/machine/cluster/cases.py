@@ -14,8 +14,7 @@ from simulator.api.exchanges import exchange_of
 from simulator.errors import InputError, nearest, one_line
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Where
-from simulator.records import dataclass, field
-from simulator.sums import lists_by_key
+from simulator.records import dataclass, field, lists_by_key
 from simulator.topology.load import topology_from_text
 from simulator.units import parse_quantity
 from simulator.workload import Collective
