@@ -22,6 +22,7 @@ from simulator.records import dataclass
 List = Literal[
     "megatron",
     "torchtitan",
+    "torchtitan-0.2",
     "torchtitan-0.3",
     "deepspeed",
     "accelerate",
@@ -35,6 +36,7 @@ LISTS: tuple[List, ...] = get_args(List)
 TITLES: Mapping[List, str] = {
     "megatron": "Megatron-LM",
     "torchtitan": "torchtitan, job_config.py",
+    "torchtitan-0.2": "torchtitan 0.2",
     "torchtitan-0.3": "torchtitan 0.3",
     "deepspeed": "DeepSpeed's configuration",
     "accelerate": "accelerate launch",
@@ -59,6 +61,10 @@ _GPT = (
 _TRAINER = "run_clm.py --model_name_or_path gpt2 --per_device_train_batch_size 1 --block_size 64"
 _TITAN = "torchrun --nproc-per-node 4 -m torchtitan.train --model.name llama3 --model.flavor 8B"
 _NEW_TITAN = "torchrun --nproc-per-node 4 -m torchtitan.train --module llama3 --config llama3_8b"
+_DIVIDED_EXPERTS = (
+    "--model.name deepseek_v3 --model.flavor 16B --parallelism.expert_parallel_degree 2 "
+    "--parallelism.tensor_parallel_degree 2"
+)
 _SPLIT = "--parallelism.tensor_parallel_degree 2 --parallelism.pipeline_parallel_degree 2"
 # Lines on which each option is tried: some are read with others only.
 _LINES: Mapping[List, tuple[str, ...]] = {
@@ -72,7 +78,11 @@ _LINES: Mapping[List, tuple[str, ...]] = {
         f"{_EXPERTS} --moe-shared-expert-intermediate-size 64 --moe-expert-capacity-factor 1 {{}}",
         f"{_MEGATRON} --num-experts 4 --multi-latent-attention --q-lora-rank 1536 {{}}",
     ),
-    "torchtitan": (f"{_TITAN} {{}}", f"{_TITAN} {_SPLIT} {{}}"),
+    "torchtitan": tuple(f"{_TITAN} {more} {{}}" for more in ("", _SPLIT, "--model.converters float8")),
+    "torchtitan-0.2": tuple(
+        f"{_TITAN} --compile.enable {more} {{}}"
+        for more in ("", _SPLIT, _DIVIDED_EXPERTS, "--model.converters quantize.linear.float8")
+    ),
     "torchtitan-0.3": (f"{_NEW_TITAN} {{}}", f"{_NEW_TITAN} {_SPLIT} {{}}"),
     "megatron-bridge": ("", "experts"),
     "accelerate": tuple(

@@ -3,7 +3,7 @@
 import ast
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -216,14 +216,33 @@ def read_torchtitan(args: Arguments, ranks: LaunchRanks, found: LaunchLine) -> N
     options["optimizer"] = "adam-loop" if how == "for-loop" else "adam"
     options |= {"fused_optimizer": True} if how == "fused" else {}
     _titan_layout(args, ranks, layers, found)
+    parts = args.text("compile.components") or "model"
     if args.flag("compile.enable", "training.compile"):
-        options["compiled"] = True
+        options |= {"compiled": True} if "model" in parts else {}
+        whole = "is not modelled; nothing is compiled"
+        found.notes += [] if "model" in parts else [f"--compile.components {one_line(parts, 40)}: {whole}"]
     _titan_recomputation(args, layers, found)
     if args.flag("training.enable-cpu-offload"):
         options["offload"] = "optimizer+parameters"
-    if args.text("model.converters"):
-        found.notes.append("--model.converters: is not modelled; layers multiply in the format of their parameters")
+    _titan_formats(args, found)
     found.place(ranks)
+
+
+def _titan_formats(args: Arguments, found: LaunchLine) -> None:
+    """Take ``--model.converters``, of which those to 8 bits are known; without one, settings of formats do nothing."""
+    said = args.text("model.converters")
+    if said is None or not any(word in said for word in ("float8", "mx")):
+        args.has(*(name for name in args if name.startswith(("float8.", "mx.", "quantize."))))
+        own = "is not modelled; layers multiply in the format of their parameters"
+        found.notes += [f"--model.converters: {own}"] if said else []
+        return
+    other = found.options["precision"] != "amp-bf16" or said.replace("quantize.linear.", "") != "float8"
+    found.options["precision"] = "master-fp8"
+    if "fsdp" in str(found.options.get("parallel")):
+        found.options["reduce_fp32"] = True
+    if other:
+        simulated = "linear layers of blocks, and experts, multiply in fp8 and are gathered in 16 bits"
+        found.notes.append(f"--model.converters {one_line(said, 60)}: is simulated as fp8; {simulated}")
 
 
 def _take_file(args: Arguments, found: LaunchLine) -> None:
@@ -237,11 +256,20 @@ def _take_file(args: Arguments, found: LaunchLine) -> None:
             data = tomllib.loads(_read(path, args, "torchtitan's file").decode())
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InputError(Fault(f"is not TOML: {one_line(error, 80)}", path, 1, 1)) from None
-        settings = {key: value for key, value in data.items() if isinstance(value, dict)}
-        for section, key, value in ((name, key, each[key]) for name, each in settings.items() for key in each):
-            said = str(value).lower() if isinstance(value, bool) else one_line(value, 80)
+        for name, value in _settings(data):
+            listed = ",".join(map(str, value)) if isinstance(value, list) else value
+            said = str(value).lower() if isinstance(value, bool) else one_line(listed, 80)
             if value not in ([], ""):
-                args.take(f"{section}.{key}".replace("_", "-"), said, Fault("", path, 1, 1))
+                args.take(name.replace("_", "-"), said, Fault("", path, 1, 1))
+
+
+def _settings(data: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the settings in the sections of *data*, at any depth, each with its name: ``parallelism.tensor_...``."""
+    for key, value in data.items():
+        if isinstance(value, dict):
+            yield from _settings(value, f"{within}{key}.")
+        elif within:
+            yield f"{within}{key}", value
 
 
 def _titan_network(args: Arguments, found: LaunchLine) -> int:
@@ -277,6 +305,10 @@ def _titan_layout(args: Arguments, ranks: LaunchRanks, layers: int, found: Launc
             args.fault(of_shards, f"{product}, and {whole} take part")
     dp, whole_set = (None, None) if shards is None else (copies * shards, shards * cp)
     words = [f"ep={ep}"] if ep > 1 else []
+    each = args.number("parallelism.expert-tensor-parallel-degree")
+    words += [f"etp={each}"] if ep > 1 and each not in (None, tp) else []
+    backend = args.choice(("standard", "deepep"), "parallelism.expert-parallel-comm-backend")
+    words += ["flex"] if ep > 1 and backend == "deepep" else []
     args.has("parallelism.enable-sequence-parallel")
     overlaps = args.flag("parallelism.enable-async-tensor-parallel", "compile.enable-async-tensor-parallel")
     if tp > 1 and not args.has("parallelism.no-enable-sequence-parallel"):
@@ -314,11 +346,13 @@ def _titan_schedule(args: Arguments, pp: int, layers: int, found: LaunchLine) ->
 
 
 def _titan_recomputation(args: Arguments, layers: int, found: LaunchLine) -> None:
-    mode = args.choice(("selective", "full", "none"), "activation-checkpoint.mode") or "selective"
+    mode = args.choice(("selective", "full", "memory_budget", "none"), "activation-checkpoint.mode") or "selective"
+    if mode == "memory_budget":
+        found.notes.append("--activation_checkpoint.mode memory_budget: is not modelled; simulated as selective, op")
     how = (args.text("activation-checkpoint.selective-ac-option") or "2").lower()
     if mode == "full":
         found.options["recompute"] = True
-    elif mode == "selective" and (how == "op" or "module" in args):
+    elif mode == "memory_budget" or (mode == "selective" and (how == "op" or "module" in args)):
         found.options["recompute_operators"] = True
     elif mode == "selective" and re.fullmatch(r"[1-9]\d{0,3}", how):
         found.options["recompute"] = True

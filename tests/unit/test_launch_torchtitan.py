@@ -11,6 +11,7 @@ from simulator.launch.launch import LaunchLine, read_launch
 
 OLD = "torchrun --nproc-per-node 8 -m torchtitan.train --model.name llama3 --model.flavor 8B"
 NEW = "torchrun --nproc_per_node=8 -m torchtitan.train --module llama3 --config llama3_8b"
+REPLICAS = "--parallelism.data_parallel_shard_degree 1 --parallelism.data_parallel_replicate_degree 8"
 STAGES = "--parallelism.pipeline_parallel_degree 2 --parallelism.pipeline_parallel_schedule Interleaved1F1B"
 
 
@@ -102,6 +103,9 @@ def test_new_versions_count_the_embedding_and_the_logits_as_layers() -> None:
         ("--training.dtype bfloat16", {"precision": "bf16"}),
         ("--optimizer.implementation for-loop", {"optimizer": "adam-loop"}),
         ("--training.seq_len 8192", {"seq_len": "8192"}),
+        ("--model.converters float8", {"precision": "master-fp8", "reduce_fp32": True}),
+        (f"--model.converters quantize.linear.float8 {REPLICAS}", {"precision": "master-fp8", "parallel": "dp=8"}),
+        ("--activation_checkpoint.mode memory_budget", {"recompute_operators": True}),
     ],
 )  # fmt: skip
 def test_settings(more: str, said: dict[str, object]) -> None:
@@ -160,6 +164,49 @@ def test_its_file_is_read_behind_the_line(tmp_path: Path) -> None:
     assert found.options["micro_batch"] == "1"
     assert "recompute" not in found.options
     assert found.notes == []
+
+
+EXPERTS = "torchrun --nproc-per-node 8 -m torchtitan.train --model.name deepseek_v3 --model.flavor 16B"
+
+
+def test_experts_are_divided_as_it_says() -> None:
+    more = "--parallelism.tensor_parallel_degree 2 --parallelism.expert_parallel_degree 4"
+    assert read(more, EXPERTS).options["parallel"] == "tp=2,dp=4,ep=4,sp,fsdp"
+    more += " --parallelism.expert_tensor_parallel_degree"
+    assert read(f"{more} 2", EXPERTS).options["parallel"] == "tp=2,dp=4,ep=4,sp,fsdp"
+    more += " 1 --parallelism.expert_parallel_comm_backend deepep"
+    assert read(more, EXPERTS).options["parallel"] == "tp=2,dp=4,ep=4,etp=1,flex,sp,fsdp"
+
+
+def test_settings_of_8_bits_count_where_layers_are_converted(tmp_path: Path) -> None:
+    """Its files have them all, in sections within sections, whether or not a converter reads them."""
+    file = tmp_path / "llama3_405b.toml"
+    text = (
+        '[model]\nname = "llama3"\nflavor = "405B"\nconverters = [%s]\n[training.dataloader]\nnum_workers = 4\n'
+        '[compile]\nenable = true\ncomponents = ["model", "loss"]\n[quantize.linear.float8]\n'
+        'enable_fsdp_float8_all_gather = true\nfilter_fqns = ["output"]\n[activation_checkpoint]\nmode = "none"\n'
+    )
+    line = f"torchrun --nproc-per-node 8 -m torchtitan.train --job.config_file {file}"
+    file.write_text(text % "")
+    found = read("", line)
+    assert (found.options["precision"], found.notes) == ("amp-bf16", [])
+    file.write_text(text % '"quantize.linear.float8"')
+    found = read("", line)
+    assert (found.options["precision"], found.options["compiled"]) == ("master-fp8", True)
+    assert [note.partition(": ")[0] for note in found.notes] == [
+        "--quantize.linear.float8.enable-fsdp-float8-all-gather"
+    ]
+
+
+def test_what_is_simulated_instead_is_told() -> None:
+    for more, said in (
+        ("--model.converters quantize.linear.mx", "is simulated as fp8"),
+        ("--model.converters lora", "is not modelled"),
+        ("--compile.enable --compile.components loss", "nothing is compiled"),
+        ("--activation_checkpoint.mode memory_budget", "simulated as selective, op"),
+    ):
+        assert any(said in note for note in read(more).notes)
+    assert "compiled" not in read("--compile.enable --compile.components loss").options
 
 
 def test_a_file_that_is_no_toml_is_refused(tmp_path: Path) -> None:
