@@ -1,38 +1,38 @@
-"""``simulate best``: the fastest layouts of a step that fit in memory; ``simulate scale``: its scaling curve."""
+"""``simulate best``: the fastest layouts of a step that fit in memory, on one machine or on several."""
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from statistics import median
+from typing import Any, NamedTuple
 
+from simulator.api.session import Session
 from simulator.cli.launch_line import check_emitted, emission_document, emitted_or_why, launch_rows, row_command
 from simulator.cli.options import parse_choice, parse_count, read_all, refuse, wants_best
 from simulator.cli.output import Answers, Asked
 from simulator.cli.processes import fingerprint, kept_in, process_count, runner_of
-from simulator.cli.step_command import check_fits, rate_columns
-from simulator.cli.step_questions import ask_points, ask_steps, of_point
-from simulator.cli.step_text import memory_column, memory_head
-from simulator.cli.table import Column, head_lines, next_lines, table_lines, trust_lines
-from simulator.cli.written import CommandOptions, check_read, shell_command, written_of
-from simulator.collectives.communicator import Unsuitable
-from simulator.console import Progress, Style, later
-from simulator.errors import InputError, counted, mention, one_line, refused
-from simulator.launch.emit.emitted import EMITTERS
+from simulator.cli.step_command import rate_columns
+from simulator.cli.step_questions import ask_steps
+from simulator.cli.step_text import memory_head
+from simulator.cli.table import Column, head_lines, next_lines, table_lines
+from simulator.cli.written import CommandOptions, shell_command, written_of
+from simulator.console import Progress, Style
+from simulator.errors import InputError, mention, one_line, refused
+from simulator.launch.emit.emitted import EMITTERS, Emitter
+from simulator.launch.emit.parts import Emission
 from simulator.questions.checks import From
 from simulator.questions.layout import REPLICAS
 from simulator.records import replace
-from simulator.results.columns import duration_column, percent, rate_words
-from simulator.results.comparison import comparison_width, ratio_of, times_words
+from simulator.results import SCHEMA_VERSION
+from simulator.results.columns import duration_column, rate_words
+from simulator.results.comparison import ratio_of, times_words
 from simulator.results.confidence import BAND_HEAD, band_words
-from simulator.results.headline import over_words
-from simulator.results.rates import rates_of
 from simulator.results.step_confidence import UNSURE
-from simulator.results.step_view import MODE_WORDS, limit_words, precision_words, time_shares
-from simulator.results.training import TrainingResult
-from simulator.search.run import Curve, Ranking, best_document, curve_document, curve_of, find_best, loss_words
+from simulator.results.step_view import MODE_WORDS
+from simulator.search.run import RankedLayout, Ranking, best_document, find_best, loss_words
 from simulator.search.space import SEARCHED, Space, parse_fixed
 from simulator.topology.load import load_topology
+from simulator.topology.schema import Price
 from simulator.units import format_duration, format_size
 from simulator.workload.network import Network
 
@@ -75,72 +75,138 @@ def answer_best(written: CommandOptions, wanted: Mapping[str, Any]) -> Answers:
         said = mention("layout", one_line(wanted["parallel"], 60))
         raise refused("bucket_views", f"is for replicas, and {said} has none")
     session, questions = ask_steps(written.but(global_batch=None, batch="1", parallel=sharded))
-    question = replace(questions[0], layout=REPLICAS)
-    if len(questions) > 1:
-        raise refused("topology", "best searches one machine; name one")
-    if question.gpus is None or len(question.gpus) < 2:
-        more = f"add {mention('nodes')}, or name another"
-        raise InputError(f"best divides a step over several GPUs, and one takes part; {more}")
-    if framework is not None:
-        check_emitted(session, question, framework)
-    machine = session.machine(question.where)
-    node_size = max(map(len, session.group(question.where, question.gpus).by_host().values()))
-    known = tuple(sorted(session.calibrations.items()))
-    space = Space(question, global_batch, len(question.gpus), node_size, fixed, each, recomputed, known)
-    topology = load_topology(question.where.topology, n_nodes=question.where.nodes, fabric=question.where.fabric)
-    of = fingerprint("own errors", repr(space), repr(topology), repr(session.network(question)))
+    spaces = []
+    for question in questions:
+        if question.gpus is None or len(question.gpus) < 2:
+            more = f"add {mention('nodes')}, or name another"
+            raise InputError(f"best divides a step over several GPUs, and one takes part; {more}")
+        if framework is not None:
+            check_emitted(session, question, framework)
+        node_size = max(map(len, session.group(question.where, question.gpus).by_host().values()))
+        known = tuple(sorted(session.calibrations.items()))
+        asked, count = replace(question, layout=REPLICAS), len(question.gpus)
+        spaces.append(Space(asked, global_batch, count, node_size, fixed, each, recomputed, known))
+    found, unfit = _searched(session, spaces, shown, processes, written, wanted)
+    one_of = written.but(topology=None) if len(spaces) > 1 else written
+    searched = [_commanded(session, space, ranking, one_of, framework) for space, ranking in found]
+    if len(spaces) > 1:
+        searched.sort(key=lambda each: each.found.ranking[0].step_time_s)
+        return Answers(
+            document=lambda: {"schema_version": SCHEMA_VERSION, "searches": [each.document() for each in searched]},
+            lines=partial(_machines_lines, searched, unfit),
+        )
+    return Answers(document=searched[0].document, lines=searched[0].lines)
+
+
+def _searched(
+    session: Session, spaces: Sequence[Space], shown: int, jobs: int, written: CommandOptions, wanted: Mapping[str, Any]
+) -> tuple[list[tuple[Space, Ranking]], dict[str, str]]:
+    """Return the ranking of each of *spaces*, and why those machines have none; raises InputError if none has one."""
+    where = [space.question.where for space in spaces]
+    read = [load_topology(each.topology, n_nodes=each.nodes, fabric=each.fabric) for each in where]
+    networks = [session.network(space.question) for space in spaces]
+    found, unfit = [], {}
     with ExitStack() as stack:
-        kept = kept_in(wanted["resume"], of, "search", stack)
-        runner = runner_of(processes, wanted["dask"], stack)
+        kept = kept_in(wanted["resume"], fingerprint("own errors", repr((spaces, read, networks))), "search", stack)
+        runner = runner_of(jobs, wanted["dask"], stack)
         progress = stack.enter_context(Progress(0, "searching", quiet=written.quiet))
 
         def advance(total: int, done: str) -> None:
-            progress.total = total
+            progress.total = total * len(spaces)
             progress.advance(done)
 
-        found = find_best(space, session, shown, runner, kept, advance)
-    asked = [space.asked(entry.candidate) for entry in found.ranking]
-    commands = [row_command(written, entry.candidate) for entry in found.ranking]
-    launches = [] if framework is None else [emitted_or_why(session, each, framework) for each in asked]
+        for number, space in enumerate(spaces):
+            try:
+                own = kept.of(f"{number} " * (len(spaces) > 1))
+                found.append((space, find_best(space, session, shown, runner, own, advance)))
+            except InputError as error:
+                if len(spaces) == 1:
+                    raise
+                unfit[session.machine(space.question.where).name] = error.spelt("command")
+    if not found:
+        raise InputError("; ".join(f"{name}: {why}" for name, why in unfit.items()))
+    return found, unfit
 
-    def lines(style: Style) -> list[str]:
-        shown = best_lines(space, machine.name, session.network(question), found, style)
-        others = " (--json has the commands of the others)" * (len(commands) > 1)
-        shown += ["", *next_lines(f"run the fastest{others}", style, commands[0]), "", *_counts(found, style)]
-        return shown + (launch_rows(asked, launches) if launches else [])
 
-    def document() -> dict[str, Any]:
-        data = best_document(space, machine.name, found)
-        for row, command in zip(data["ranking"], commands, strict=True):
+class Searched(NamedTuple):
+    """The layouts ``found`` on one machine, the ``commands`` that simulate them, and their ``launches``, if asked."""
+
+    machine: str
+    network: Network
+    space: Space
+    found: Ranking
+    commands: list[str]
+    launches: list[Emission]
+    framework: Emitter | None
+
+    def lines(self, style: Style) -> list[str]:
+        """Return the answer as text."""
+        shown = best_lines(self.space, self.machine, self.network, self.found, style)
+        others = " (--json has the commands of the others)" * (len(self.commands) > 1)
+        shown += ["", *next_lines(f"run the fastest{others}", style, self.commands[0]), "", *_counts(self.found, style)]
+        asked = [self.space.asked(entry.candidate) for entry in self.found.ranking]
+        return shown + (launch_rows(asked, self.launches) if self.launches else [])
+
+    def document(self) -> dict[str, Any]:
+        """Return the answer as data."""
+        data = best_document(self.space, self.machine, self.found)
+        for row, command in zip(data["ranking"], self.commands, strict=True):
             row["command"] = command
-        for row, launch in zip(data["ranking"], launches, strict=False):
-            row["launch"] = emission_document(launch, framework)
+        for row, launch in zip(data["ranking"], self.launches, strict=False):
+            row["launch"] = emission_document(launch, self.framework)
         return data
 
-    return Answers(document=document, lines=lines)
+
+def _commanded(
+    session: Session, space: Space, found: Ranking, written: CommandOptions, framework: Emitter | None
+) -> Searched:
+    where = space.question.where
+    own = written if written.topology else written.but(topology=where.topology)
+    ways = [entry.candidate for entry in found.ranking]
+    launches = [] if framework is None else [emitted_or_why(session, space.asked(way), framework) for way in ways]
+    commands = [row_command(own, way) for way in ways]
+    machine, network = session.machine(where).name, session.network(space.question)
+    return Searched(machine, network, space, found, commands, launches, framework)
+
+
+def _machines_lines(searched: Sequence[Searched], unfit: Mapping[str, str], style: Style) -> list[str]:
+    """Return the best layout on each machine, fastest first, and which is cheapest."""
+    first = searched[0]
+    best = [each.found.ranking[0] for each in searched]
+    title = f"the best layout on each machine: {_asked_words(first.space, first.network)}"
+    lines = head_lines(title, style, outside=[text for entry in best for text in entry.outside])
+    fastest = best[0]
+    said = f"{first.machine} is fastest, with {fastest.candidate.layout.words}: {format_duration(fastest.step_time_s)}"
+    said += f" ({BAND_HEAD} {band_words(fastest.band)})"
+    for other, entry in list(zip(searched, best, strict=True))[1:2]:
+        ratio = ratio_of(entry.step_time_s, fastest.step_time_s, (entry.width_apart, fastest.width_apart))
+        said += f", {times_words(ratio.value)} times as fast as {other.machine}{ratio.band}"
+        said += f", which is equal within {ratio.unsure_words}" if not ratio.is_clear else ""
+    prices = [(price, each.machine) for each, entry in zip(searched, best, strict=True) if (price := _price(entry))]
+    if len({price.currency for price, _ in prices}) > 1:
+        said += "; prices in unlike currencies are not compared"
+    elif len(prices) > 1:
+        least, cheapest = min(prices, key=lambda each: each[0].amount)
+        said += f"; {cheapest} is cheapest, {least.words()} for a million tokens"
+    elif len(prices) < len(best):
+        said += f"; a machine's file gives its price ({mention('price_per_hour')}), by which the cheapest is told"
+    lines += [*style.wrap(said, "bold", hang=2), ""]
+    lines += table_lines(_columns(best, first.space, first.network, [each.machine for each in searched]), style)
+    for name, why in unfit.items():
+        lines += style.wrap(f"{name}: {why}", "dim", hang=2)
+    lines += ["", *next_lines("run the fastest; best ranks the layouts of one machine", style, first.commands[0])]
+    for each in searched:
+        lines += ["", *style.wrap(f"{each.machine}: {_count_words(each.found)}", hang=2)]
+        asked = [each.space.asked(each.found.ranking[0].candidate)]
+        lines += launch_rows(asked, each.launches[:1]) if each.launches else []
+    return lines
 
 
 def best_lines(space: Space, machine: str, network: Network, best: Ranking, style: Style) -> list[str]:
     """Return the layouts in order with what each loses time to, and the infeasible ones."""
-    options = space.question.options
-    named = "fp32, convolutions in TF32 if the GPU has it" if options.precision == "torch" else options.precision
-    title = f"{machine}, {space.device_count} GPUs: {MODE_WORDS[options.mode]} of {network.title}, "
-    title += f"{space.global_batch:,} {network.sample}, {named}, {options.optimizer}"
-    ways = [entry.candidate for entry in best.ranking]
-    unsure = [entry for entry in best.ranking if entry.fits_by_band is False]  # fits, but not by its band
-    recompute = [way.recompute for way in ways]
-    head, _ = memory_head({entry.available_bytes for entry in best.ranking[:1]})
-    columns = [
-        Column("layout", [way.layout.words for way in ways], right=False),
-        Column("micro-batch", [f"{way.micro_batch} x {way.micro_batches}" for way in ways], spare=2),
-        Column("recompute", recompute, right=False) if set(recompute) != {"none"} else None,
-        Column("step", duration_column([entry.step_time_s for entry in best.ranking])),
-        Column(BAND_HEAD, [band_words(entry.band) for entry in best.ranking], spare=1),
-        Column(f"{network.sample}/s", [rate_words(space.global_batch / e.step_time_s) for e in best.ranking], spare=3),
-        *rate_columns([entry.rates for entry in best.ranking]),
-        Column(head, [format_size(e.memory_bytes, 3) + " *" * (e in unsure) for e in best.ranking]),
-        Column("largest losses", [loss_words(entry.shares_s, 1) for entry in best.ranking], right=False),
-    ]
+    title = f"{machine}, {space.device_count} GPUs: {_asked_words(space, network)}"
+    unsure = any(entry.fits_by_band is False for entry in best.ranking)
+    columns = _columns(best.ranking, space, network, ())
     outside = [text for entry in best.ranking for text in entry.outside]
     lines = head_lines(title, style, outside=outside)
     for said in _best_verdict(best):
@@ -149,9 +215,52 @@ def best_lines(space: Space, machine: str, network: Network, best: Ranking, styl
     return [*lines, *(style.wrap(f"* {UNSURE}", "dim", hang=2) if unsure else [])]
 
 
-def _counts(best: Ranking, style: Style) -> list[str]:
+def _asked_words(space: Space, network: Network) -> str:
+    options = space.question.options
+    named = "fp32, convolutions in TF32 if the GPU has it" if options.precision == "torch" else options.precision
+    work = f"{MODE_WORDS[options.mode]} of {network.title}, {space.global_batch:,} {network.sample}"
+    return f"{work}, {named}, {options.optimizer}"
+
+
+def _price(entry: RankedLayout) -> Price | None:
+    return entry.rates.price_per_million_tokens
+
+
+def _columns(
+    entries: Sequence[RankedLayout], space: Space, network: Network, machines: Sequence[str]
+) -> list[Column | None]:
+    ways = [entry.candidate for entry in entries]
+    recompute = [way.recompute for way in ways]
+    head, _ = memory_head({entry.available_bytes for entry in entries[:1]}) if not machines else ("memory", None)
+    prices = [price.words() if (price := _price(entry)) else "-" for entry in entries]
+    memory = [format_size(e.memory_bytes, 3) + " *" * (e.fits_by_band is False) for e in entries]  # * by its band not
+    return [
+        Column("machine", list(machines), right=False) if machines else None,
+        Column("GPUs", [f"{way.layout.model_ranks * (way.layout.dp or 1):,}" for way in ways]) if machines else None,
+        Column("layout", [way.layout.words for way in ways], right=False),
+        Column("micro-batch", [f"{way.micro_batch} x {way.micro_batches}" for way in ways], spare=2),
+        Column("recompute", recompute, right=False) if set(recompute) != {"none"} else None,
+        Column("step", duration_column([entry.step_time_s for entry in entries])),
+        Column(BAND_HEAD, [band_words(entry.band) for entry in entries], spare=1),
+        Column(f"{network.sample}/s", [rate_words(space.global_batch / e.step_time_s) for e in entries], spare=3),
+        *rate_columns([entry.rates for entry in entries]),
+        Column("a million tokens", prices) if {*prices} != {"-"} else None,
+        Column(head, memory),
+        Column("largest losses", [loss_words(entry.shares_s, 1) for entry in entries], right=False, spare=4),
+    ]
+
+
+def _count_words(best: Ranking) -> str:
     count = f"{best.feasible_count:,} layouts fit; the best {best.simulated_count} were simulated"
-    lines = style.wrap(f"{count}, the others estimated from the costs of their parts", hang=2)
+    count += ", the others estimated from the costs of their parts"
+    if best.estimate_errors:
+        middle, most = (100 * figure(best.estimate_errors) for figure in (median, max))
+        count += f"; the estimates of those simulated were {middle:.1f} % off in the median, {most:.1f} % at most"
+    return count
+
+
+def _counts(best: Ranking, style: Style) -> list[str]:
+    lines = style.wrap(_count_words(best), hang=2)
     reasons = sorted(best.infeasible.items(), key=lambda i: (-i[1], i[0]))
     why = ", ".join(f"{n:,} ({reason})" for reason, n in reasons)
     return lines + (style.wrap(f"not feasible: {why}", "dim", hang=2) if why else [])
@@ -184,149 +293,3 @@ def _best_verdict(best: Ranking) -> list[str]:
     lost = loss_words(first.shares_s)
     spent = f"{100 * computing:.0f} % of its step is compute"
     return [said, f"{spent}; the rest: {lost}" if lost != "-" else f"{spent}: bound by compute"]
-
-
-_MOST_POINTS = 1000
-
-
-def ask_scale(**given: Any) -> Asked:
-    """Return the question about each number of devices that the options *given* ask for; raises InputError."""
-    written, own = written_of(given, "nodes", "gpus")
-    nodes, gpus = own["nodes"], own["gpus"]
-    if (nodes is None) == (gpus is None):
-        why = "give one of the two" if nodes else "for example --nodes 1,2,4..64, or --gpus 1,2,4,8"
-        raise InputError(f"scale needs --nodes or --gpus: {why}")
-    if written.batch is None and written.global_batch is None:
-        raise InputError("scale needs --batch (samples a GPU) or --global-batch (of all), for example --batch 32")
-    if written.topology == "-":
-        raise InputError("--topology -: is read for each point; write it to a file")
-    name = "nodes" if nodes else "gpus"
-    counts = parse_counts(f"--{name}", own[name])
-    check_read(written)
-    again = shell_command(written, ["scale"], **own)
-    return Asked(written, partial(answer_scale, name=name, counts=counts), command=again)
-
-
-def answer_scale(written: CommandOptions, name: str, counts: Sequence[int]) -> Answers:
-    """Return the step on each of *counts* machines or GPUs, as the option *name* says; raises InputError."""
-    results = {}
-    with Progress(len(counts), "simulating", quiet=written.quiet) as progress:
-        of_counts: dict[int, Any] = {n: {name: str(n)} for n in counts}
-        asked = ask_points({f"--{name} {n}": written.but(**said) for n, said in of_counts.items()})
-        for point, (session, question) in asked.items():
-            try:
-                results[point] = session.step(question)
-            except Unsuitable as error:
-                raise InputError(f"{point}: {mention('strategy', question.way)} does not fit: {error.why}") from None
-            except InputError as error:
-                raise error.changed(partial(of_point, point)) from None
-            progress.advance(point)
-    curve = curve_of(list(results.values()))
-    return Answers(
-        document=partial(curve_document, curve),
-        lines=partial(_curve_lines, curve, partial(_after_curve, curve, written, name)),
-        draw=later("reports.curves:draw_curve", curve),
-        check=partial(check_fits, results),
-    )
-
-
-def parse_counts(option: str, text: str | None) -> list[int]:
-    """Return the numbers in *text*, ascending: ``1,2,4..64`` doubles, ``8..64+8`` adds 8; raises InputError."""
-    found: set[int] = set()
-    shown = f"{option} {one_line(text, 60)}"
-    for word in (text or "").split(","):
-        match = re.fullmatch(r"\s*(\d{1,7})(?:\.\.(\d{1,7})(?:\+(\d{1,7}))?)?\s*", word, re.ASCII)
-        if match is None:
-            raise InputError(f"{shown}: write numbers and ranges, for example 1,2,4..64 (doubles) or 8..64+8 (adds 8)")
-        first = parse_count(option, match[1])
-        last, step = int(match[2] or first), int(match[3] or 0)
-        if first < 1 or last < first or (match[3] is not None and step < 1):
-            raise InputError(f"{shown}: '{one_line(word)}' goes nowhere; counts are from 1 up, the smaller one first")
-        reached = count = first
-        while count <= last and len(found) <= _MOST_POINTS:
-            found.add(reached := count)
-            count = count + step if step else 2 * count
-        if len(found) > _MOST_POINTS:
-            raise InputError(f"{shown}: more than {_MOST_POINTS} points")
-        if reached < last:
-            how = f"adds {step}" if step else f"doubles ({first}..{last}+1 adds 1)"
-            raise InputError(f"{shown}: '{one_line(word)}' misses {last}: it {how}, and {reached} is the last")
-    return sorted(found)
-
-
-def _after_curve(curve: Curve, written: CommandOptions, name: str, style: Style) -> list[str]:
-    results, knee = curve.results, curve.knee
-    if knee is None:
-        last, whose = results[-1], "nodes"
-        most = last.question.where.nodes or 1
-        if name == "gpus" and 4 * last.device_count <= len(last.timeline.machine.gpus):
-            most, whose = last.device_count, "gpus"
-        return next_lines(f"--{whose} {most}..{4 * most}, to find where it stops scaling" * (len(results) > 1), style)
-    result = next(result for result in results if result.device_count == knee.after)
-    count = str(knee.after if name == "gpus" else result.question.where.nodes)
-    of: dict[str, Any] = {name: count}
-    asked = shell_command(written.but(quiet=False, what_if=True, **of))
-    return next_lines("which links or options would help there", style, asked)
-
-
-def _curve_lines(curve: Curve, more: Callable[[Style], list[str]], style: Style) -> list[str]:
-    results, first, last, step = curve.results, curve.results[0], curve.results[-1], curve.results[0].step
-    each = counted(first.samples, step.sample.removesuffix("s"))
-    which = f"{'weak' if curve.is_weak else 'strong'} scaling" if len(results) > 1 else f"{first.device_count:,} GPUs"
-    if len(results) > 1 and curve.is_weak:
-        whole, rest = divmod(first.samples, first.device_count)
-        each = f"{each} on {first.device_count:,} devices" if rest else f"batch {whole:,} per device"
-    machine = re.sub(r"^\d+ x ", "", first.machine)
-    how = f"{which}, {each}, {precision_words(step)}, {last.called}"
-    title = f"{machine}: {MODE_WORDS[step.options.mode]} of {step.workload}, {how}"
-    columns = [
-        Column("GPUs", [f"{result.device_count:,}" for result in results]),
-        Column("step", duration_column([result.step_time_s for result in results])),
-        Column(BAND_HEAD, [result.confidence.words for result in results], spare=1),
-        Column(f"{step.sample}/s", [rate_words(result.throughput) for result in results], spare=3),
-        *rate_columns([rates_of(result) for result in results]),
-        Column("efficiency", [percent(value) for value in curve.efficiency]),
-        Column("per doubling", ["-", *(percent(gain) for gain in curve.gains)], spare=5),
-        memory_column(results),
-        Column("bound by", [limit_words(result) for result in results], right=False, spare=2),
-        Column("largest losses", [loss_words(time_shares(result)) for result in results], right=False, spare=4),
-    ]
-    lines = head_lines(title, style, [result.confidence for result in results])
-    lacking = [f"{result.device_count:,}" for result in results if not result.fits]
-    if lacking:
-        on = f"{', '.join(lacking)} GPU{'s' if lacking != ['1'] else ''}"
-        whose = "the devices" if first.offload is None else "the devices and their hosts"
-        lines += style.wrap(f"does not fit into the memory of {whose}: on {on}", "red")
-    if len(results) > 1:
-        lines += style.wrap(_curve_verdict(curve), "bold", hang=2)
-    lines += ["", *table_lines(columns, style), ""]
-    of = f"time of {last.device_count:,} GPUs" if len(results) > 1 else "time"
-    return [*lines, *trust_lines(last.confidence, style, of), *more(style)]
-
-
-def _curve_verdict(curve: Curve) -> str:
-    knee, results = curve.knee, curve.results
-    sample, last = results[0].step.sample, results[-1]
-    widths = [comparison_width(result.confidence.estimate) for result in results]
-    fits = "; all fit" * all(result.fits for result in results)
-    kept_of = [ratio_of(each, 1.0, (widths[0], width)) for each, width in zip(curve.efficiency, widths, strict=True)]
-    if knee is None:
-        rate = f"{rate_words(last.throughput)} {sample}/s"
-        kept = f"at efficiency {kept_of[-1].share_words}, {rate}; bound by {limit_words(last)}{fits}"
-        return f"scales to {last.device_count:,} GPUs, the most simulated, {kept}"
-    at = next(i for i, result in enumerate(results) if result.device_count == knee.after)
-    then, now = results[at - 1 : at + 1]
-    rates = f"{rate_words(now.throughput)} against {rate_words(then.throughput)} {sample}/s"
-    efficiency = f"efficiency {kept_of[at].share_words}"
-    over = over_words(now)
-    cause = f"communication{over} takes {100 * now.exposed_s / (now.step_time_s or 1.0):.0f} % of the step"
-    why = cause if over and now.bound == "exchange" else knee.cause
-    if now.throughput < then.throughput:
-        return f"poorly: {_size(now)} are slower than {_size(then)}, {rates}, {efficiency}: {why}{fits}"
-    before = f" from {_size(then)} to {_size(now)}"
-    return f"scales less well{before}: {rates}, {efficiency} after {percent(curve.efficiency[at - 1])}: {why}{fits}"
-
-
-def _size(result: TrainingResult) -> str:
-    nodes = len(result.timeline.machine.hosts_of(result.timeline.machine.gpus))
-    return f"{counted(nodes, 'node')} ({counted(result.device_count, 'GPU')})"

@@ -45,6 +45,7 @@ class RankedLayout(NamedTuple):
     rates: Rates
     width: ComparisonWidth | None  # in comparisons on the same machine
     available_bytes: float
+    width_apart: ComparisonWidth | None = None  # in comparisons with another
 
     @property
     def is_tight(self) -> bool:
@@ -54,12 +55,16 @@ class RankedLayout(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The ranking, best first; the number of feasible candidates; and the numbers of infeasible ones, by reason."""
+    """The ranking, best first; the number of feasible candidates; and the numbers of infeasible ones, by reason.
+
+    ``estimate_errors``: of the candidates simulated, how far their estimates were off, as shares of the simulation.
+    """
 
     ranking: tuple[RankedLayout, ...]
     feasible_count: int
     infeasible: dict[str, int]
     simulated_count: int
+    estimate_errors: tuple[float, ...] = ()
 
 
 Runner = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterator[Any]]
@@ -77,6 +82,11 @@ class KeptResults:
 
     found: dict[str, Any] = field(default_factory=dict)
     write: Callable[[str, Any], None] = lambda *_: None
+
+    def of(self, prefix: str) -> "KeptResults":
+        """Return those whose key starts with *prefix*, by the rest of it."""
+        found = {key.removeprefix(prefix): value for key, value in self.found.items() if key.startswith(prefix)}
+        return KeptResults(found, lambda key, result: self.write(f"{prefix}{key}", result))
 
     def put(self, key: str, result: Any) -> None:
         """Keep *result*, data for JSON; raises InputError if it cannot be written."""
@@ -128,7 +138,8 @@ def find_best(
     priced.sort(key=lambda entry: (float(f"{entry[1]:.9e}"), entry[0]))
     if not priced:
         raise _nothing_feasible(space, outcomes, infeasible)
-    chosen = [_candidate(space, entry[0]) for entry in _chosen(priced, simulated)]
+    estimates_s = {words: time_s for words, time_s, _ in _chosen(priced, simulated)}
+    chosen = [_candidate(space, words) for words in estimates_s]
     ranking: list[RankedLayout] = []
     why: dict[str, None] = {}
     slower = 0
@@ -139,8 +150,8 @@ def find_best(
             if answer["step_time_s"] is not None:
                 band = None if answer["band"] is None else Band(**answer["band"])
                 told: dict[str, Any] = {name: answer[name] for name in _AS_TOLD}
-                width = None if answer["width"] is None else ComparisonWidth(*answer["width"])
-                told |= {"shares_s": dict(answer["shares"]), "band": band, "width": width}
+                widths = {name: answer[name] and ComparisonWidth(*answer[name]) for name in ("width", "width_apart")}
+                told |= {"shares_s": dict(answer["shares"]), "band": band, **widths}
                 told |= {"rates": rates_from(answer["rates"])}
                 ranking.append(RankedLayout(way, outside=tuple(answer["outside"]), **told))
             elif answer["reason"] is None:
@@ -152,7 +163,9 @@ def find_best(
     if not ranking:
         raise InputError("no way that looked feasible is: " + "; ".join(why))
     unfit = len(chosen) - slower - len(ranking)
-    return Ranking(tuple(ranking[:top]), len(priced) - unfit, dict(sorted(infeasible.items())), len(chosen) - slower)
+    errors = tuple(abs(estimates_s[each.candidate.words] / each.step_time_s - 1.0) for each in ranking)
+    counts = len(priced) - unfit, dict(sorted(infeasible.items())), len(chosen) - slower
+    return Ranking(tuple(ranking[:top]), *counts, errors)
 
 
 def _chosen(priced: Sequence[list[Any]], count: int) -> list[list[Any]]:
@@ -213,6 +226,7 @@ def simulate_way(space: Space, way: Candidate, bound_s: float) -> dict[str, Any]
         "step_time_s": result.step_time_s,
         **result.confidence.to_dict(),
         "width": comparison_width(result.confidence.estimate),
+        "width_apart": comparison_width(result.confidence.estimate, same=False),
         **taken(need, "memory_bytes=total_bytes available_bytes"),
         "fits_by_band": all_fit_by_band(result),
         "rates": plain(rates_of(result)),
@@ -228,7 +242,7 @@ def best_document(space: Space, machine: str, best: Ranking) -> dict[str, Any]:
         "topology": machine,
         **taken(space, "workload=question.workload device_count global_batch"),
         "options": options_entry(space.question),
-        **taken(best, "feasible_count infeasible simulated_count"),
+        **taken(best, "feasible_count infeasible simulated_count estimate_errors"),
         "ranking": [
             {
                 **taken(entry, f"parallel=candidate.layout {of_entry} recompute=candidate.recompute step_time_s"),

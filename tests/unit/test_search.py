@@ -11,7 +11,7 @@ import pytest
 from simulator.api.advice import better_machines, what_if
 from simulator.api.session import Session
 from simulator.cli import run
-from simulator.cli.search_command import parse_counts
+from simulator.cli.scale_command import parse_counts
 from simulator.errors import InputError
 from simulator.questions.layout import parse_layout
 from simulator.questions.options import StepOptions

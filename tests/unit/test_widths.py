@@ -10,7 +10,16 @@ from typing import Any
 
 import pytest
 
-from simulator.cli import LISTS, exchange_command, run, search_command, single_command, step_command, table
+from simulator.cli import (
+    LISTS,
+    exchange_command,
+    run,
+    scale_command,
+    search_command,
+    single_command,
+    step_command,
+    table,
+)
 from simulator.cli.table import Column
 from simulator.console import Style
 
@@ -87,7 +96,7 @@ def answered_once(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     once(exchange_command, "answer_exchanges", lambda given: given[0])
     once(step_command, "answer_steps", lambda given: given[0])
     once(single_command, "answer_singles", lambda given: given[0])
-    once(search_command, "answer_scale", repr)
+    once(scale_command, "answer_scale", repr)
     once(search_command, "find_best", lambda given: repr(given[0]))
 
 
