@@ -262,10 +262,11 @@ def _adapters(search: StepFitting) -> Iterator[Way]:
     """Yield LoRA, of the rank that papers and frameworks start from, on weights as they are and in 4 bits."""
     adapted, sizes = search.question, dict(search.question.sizes)
     for setting in (("lora", 16), ("lora_weights", "nf4")):
-        adapted = with_size(adapted, setting)
-        if setting[0] not in sizes and search.fits(adapted):
-            added = (f"{word_of('sizes')} {name}={value}" for name, value in adapted.sizes if name not in sizes)
-            yield " ".join(added), adapted
+        with suppress(InputError):  # a framework has no weights in 4 bits
+            adapted = with_size(adapted, setting)
+            if setting[0] not in sizes and search.fits(adapted):
+                added = (f"{word_of('sizes')} {name}={value}" for name, value in adapted.sizes if name not in sizes)
+                yield " ".join(added), adapted
 
 
 def _more_devices(search: StepFitting) -> Iterator[tuple[str, StepQuestion | None]]:

@@ -184,3 +184,12 @@ def test_each_remedy_comes_with_its_time_and_memory_the_fastest_first():
         assert with_it.fits
         assert remedy.total_bytes == with_it.tightest.need.total_bytes
         assert remedy.step_time_s == pytest.approx(with_it.step_time_s * first.samples / with_it.samples, rel=1e-12)
+
+
+@pytest.mark.parametrize("framework", ["megatron", "deepspeed-zero3", "tensorflow"])
+def test_a_framework_without_weights_in_four_bits_is_answered_without_them(framework):
+    where, options = Where("dgx-h100"), StepOptions(framework=framework, optimizer="adam")
+    asked = StepQuestion(where=where, gpus=(0,), workload="llama3-8b", batch=1, options=options)
+    found = _words(Session().advised(asked))
+    assert found
+    assert not any("nf4" in words for words in found)
