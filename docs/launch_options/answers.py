@@ -76,6 +76,7 @@ _LINES: Mapping[List, tuple[str, ...]] = {
         f"{_EXPERTS} {{}}",
         f"{_EXPERTS} --overlap-moe-expert-parallel-comm {{}}",
         f"{_EXPERTS} --moe-shared-expert-intermediate-size 64 --moe-expert-capacity-factor 1 {{}}",
+        f"{_MEGATRON} --use-megatron-fsdp {{}}",
         f"{_MEGATRON} --num-experts 4 --multi-latent-attention --q-lora-rank 1536 {{}}",
     ),
     "torchtitan": tuple(f"{_TITAN} {more} {{}}" for more in ("", _SPLIT, "--model.converters float8")),

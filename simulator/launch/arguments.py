@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import SequenceMatcher, get_close_matches
 from functools import lru_cache
-from operator import add, floordiv, mod, mul, sub
+from operator import add, eq, floordiv, ge, gt, le, lt, mod, mul, ne, sub
 from os.path import exists, normpath
 from pathlib import Path
 from typing import Any
@@ -189,11 +189,13 @@ class Files:
 
 _SUMS: Mapping[type, Callable[[int, int], int]]
 _SUMS = {ast.Add: add, ast.Sub: sub, ast.Mult: mul, ast.FloorDiv: floordiv, ast.Mod: mod}
+_SUMS |= {ast.Gt: gt, ast.GtE: ge, ast.Lt: lt, ast.LtE: le, ast.Eq: eq, ast.NotEq: ne}
+_CHOICE = re.compile(r"([^?:]+)\?([^?:]+):([^?:]+)")  # of shells: (A > 1) ? 1 : 0
 
 
 def whole_sum(text: str) -> int | None:
     """Return the value of integer arithmetic *text*; None if it is anything else."""
-    found = whole_numbers(text.replace("/", "//"), 0)
+    found = whole_numbers(_CHOICE.sub(r"(\2) if (\1) else (\3)", text.replace("/", "//")), 0)
     return found if isinstance(found, int) else None
 
 
@@ -210,6 +212,11 @@ def _evaluated(node: ast.expr, most: int) -> int | list[int]:
     found: int | list[int] | None = None
     if isinstance(node, ast.Constant) and type(node.value) is int:
         found = node.value
+    elif isinstance(node, ast.IfExp):
+        found = _evaluated(node.body if _evaluated(node.test, most) else node.orelse, most)
+    elif isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _SUMS:
+        left, right = _evaluated(node.left, most), _evaluated(node.comparators[0], most)
+        found = int(_SUMS[type(node.ops[0])](left, right)) if isinstance(left, int) and isinstance(right, int) else None
     elif isinstance(node, ast.List):
         found = [each for item in node.elts if isinstance(each := _evaluated(item, most), int)]
         found = found if len(found) == len(node.elts) else None

@@ -3,24 +3,24 @@
 import os.path
 import re
 
-from simulator.errors import Fault, InputError, few, mention, nearest, one_line
+from simulator.errors import InputError, few, mention, nearest, one_line
 from simulator.launch import ranks as starting
 from simulator.launch.arguments import ARGUMENTS, Arguments, Files, is_off, refuse_arguments, unread
+from simulator.launch.command import find_command, started_script
 from simulator.launch.model import named_network, read_model
 from simulator.launch.programs import TITAN_MARKS, is_nanogpt, read_llm_c, read_nanogpt, read_torchtitan
 from simulator.launch.ranks import LaunchLine, LaunchRanks
-from simulator.launch.settings import DeepSpeed, read_deepspeed, take_recipe
-from simulator.launch.shell import commands_of, find_command
+from simulator.launch.settings import DeepSpeed, read_deepspeed, take_recipe, take_spellings
+from simulator.launch.shell import commands_of, script_text
 from simulator.launch.stages import megatron_stages
 from simulator.launch.trainer import add_config, read_format, read_sharding, read_sizes, read_trainer, read_update
 from simulator.launch.words import COMMANDS
 from simulator.questions.options import RECOMPUTED_PARTS
 from simulator.records import replace
-from simulator.user_files import read_user_file
 
 __all__ = ["LaunchLine", "read_launch"]
-_MOST_BYTES = 1_000_000
 _LISTED = 12
+_MOST_SCRIPTS = 4  # one runs another
 _OTHER_MODELS = re.compile("bert|t5|mamba|vision|vlm|retro|ict|multimodal|biencoder")
 _EIGHT = ("fp8-format", "fp8-hybrid", "fp8-e4m3")
 _NARROW = (*_EIGHT, "fp4-format")
@@ -31,14 +31,15 @@ def read_launch(text: str, at_hand: int | None = None, own: int | None = None) -
     """Return the settings of the line *text*, or of ``@script.sh``, not run; raises InputError with placed faults."""
     file = text[1:] if text.startswith("@") else mention("launch")
     if text.startswith("@"):
-        raw = read_user_file(file, _MOST_BYTES, needed="a shell script", usual="a script is a few kB")
-        if b"\0" in raw:
-            line = raw.count(b"\n", 0, raw.index(b"\0")) + 1
-            raise InputError(Fault("is not text; a shell script is needed", file, line, 1))
-        text = raw.decode("utf-8", "surrogateescape")  # bytes that are not UTF-8, as in names of files, stay
+        text = script_text(file)
     elif len(text.split()) == 1 and os.path.isfile(text):
         raise InputError(f"{mention('launch')}: {text} is a file; write @{text} to read the line in it")
     script = commands_of(text, file)
+    for _ in range(_MOST_SCRIPTS):
+        started = started_script(script)
+        if started is not None:
+            file = started[0]
+            script = commands_of(script_text(file), *started)
     twice = [f"${name}" for name in script.twice]
     notes = [f"{file}: {name} is set more than once; the last value counts" for name in twice]
     if len(twice) > _LISTED:
@@ -53,6 +54,7 @@ def read_launch(text: str, at_hand: int | None = None, own: int | None = None) -
     if "num-layers" in args and _OTHER_MODELS.search(command.program):
         args.fault("num-layers", f"{command.program} trains no GPT; name the network by --workload without them")
     recipe = take_recipe(args, launcher)
+    take_spellings(args)
     add_config(launcher)
     found = LaunchLine(notes=notes, variables={name: word.text for name, word in command.environment.items()})
     found.batch = args.written(*ARGUMENTS["batches"])

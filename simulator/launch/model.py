@@ -11,7 +11,7 @@ from simulator.workload.find import is_config
 from simulator.workload.zoo.registry import find_entry
 
 _MEGATRON = NAMES["megatron"]
-_POSITIONS = ("learned_absolute", "rope", "none", "relative", "yarn", "mrope", "alibi")
+_POSITIONS = ("learned_absolute", "rope", "rotary", "none", "relative", "yarn", "mrope", "alibi")
 _MOST_CAPACITY = 10_000  # percent
 _MADE = re.compile(r"(-(hf|instruct|chat|it|sft|dpo|v\d+(\.\d+)?|\d{4}))+$")
 
@@ -35,9 +35,9 @@ def read_model(args: Arguments, tp: int, attention: str) -> LaunchedNetwork:
     found = LaunchedNetwork(length=length, layers=layers or 0)
     if layers is hidden is heads is None:
         return found
-    for name, value in {"num-layers": layers, "hidden-size": hidden, "num-attention-heads": heads}.items():
-        if value is None and name not in args and not args.faults:
-            args.fault(name, "is missing; Megatron-LM needs it, and so does a simulation")
+    needed = {"num-layers": layers, "hidden-size": hidden, "num-attention-heads": heads}
+    for name in (name for name in needed if name not in args and not args.faults):
+        args.fault(name, "is missing; Megatron-LM needs it, and so does a simulation")
     if layers is None or hidden is None or heads is None:
         return found
     experts = args.number("num-experts")
@@ -54,7 +54,8 @@ def read_model(args: Arguments, tp: int, attention: str) -> LaunchedNetwork:
     groups, own_head = args.number("num-query-groups"), args.number("kv-channels")
     if found.workload not in ("gpt", "deepseek-v2-lite", "deepseek-v3"):
         sizes["kv_heads"] = groups if groups and args.has("group-query-attention") else heads
-    if (own_head and own_head * heads != hidden) or found.workload.startswith("qwen3"):
+    latent = args.has("multi-latent-attention")  # which has sizes of its own
+    if (own_head and own_head * heads != hidden and not latent) or found.workload.startswith("qwen3"):
         sizes["head_size"] = own_head or hidden // heads
     if experts is not None:
         sizes |= _experts(args, layers, experts, inner)
@@ -82,7 +83,7 @@ def _family(args: Arguments, *, gated: bool, experts: bool) -> str:
     """Return the most similar network of the zoo; differences are notes, or faults if they are too large."""
     norm = args.choice(("layernorm", "rmsnorm"), "normalization") or "layernorm"
     positions = args.choice(_POSITIONS, "position-embedding-type") or "learned_absolute"
-    rotary = positions in ("rope", "yarn", "mrope") or args.has("use-rotary-position-embeddings")
+    rotary = positions in ("rope", "rotary", "yarn", "mrope") or args.has("use-rotary-position-embeddings")
     names = "group-query-attention", "squared-relu", "disable-bias-linear"
     grouped, squared, plain = (args.has(name) for name in names)
     qkv_bias, normalised = args.has("add-qkv-bias"), args.has("qk-layernorm")
@@ -140,7 +141,7 @@ def _experts(args: Arguments, layers: int, experts: int, inner: int) -> dict[str
         "dense_layers": 0,
     }
     found |= _capacity(args)
-    frequency = args.text("moe-layer-freq") or "1"
+    frequency = (args.text("moe-layer-freq") or "1").strip("'\"")  # quoted for a shell that starts the program
     if frequency != "1":
         found_list = whole_numbers(frequency, layers)  # Megatron-LM evaluates it (training/arguments.py, moe_freq_type)
         pattern = found_list if isinstance(found_list, list) else []

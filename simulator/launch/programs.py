@@ -11,8 +11,8 @@ from typing import Any
 
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.launch.arguments import ARGUMENTS, KNOWN, Arguments, Names, whole_sum
+from simulator.launch.command import Command
 from simulator.launch.ranks import LaunchDegrees, LaunchLine, LaunchRanks
-from simulator.launch.shell import Command
 from simulator.launch.stages import titan_stages
 from simulator.launch.words import NAMES
 from simulator.questions.layout import parse_layout

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 from simulator.errors import InputError, nearest, one_line
 from simulator.launch.arguments import ARGUMENTS, KNOWN, Arguments, is_off, reasons, spelt_flag
+from simulator.launch.command import Command
 from simulator.launch.settings import DeepSpeed
-from simulator.launch.shell import Command, batch_arguments, gpus_per_node
+from simulator.launch.slurm import batch_arguments, gpus_per_node
 from simulator.launch.visible import EVERY_GPU, VisibleGpus, read_hosts, visible_gpus, written_gpus
 from simulator.launch.words import COMMANDS, Word
 from simulator.records import dataclass, field, replace
@@ -18,6 +19,7 @@ _BUCKET_ELEMENTS = 40_000_000  # Megatron-LM's DistributedDataParallelConfig: th
 _BUCKET_EACH = 1_000_000  # and of this times the data-parallel ranks
 _CP_COMM = {"p2p": "p2p", "a2a": "a2a", "all_gather": "all_gather", "allgather": "all_gather"}
 _BOTH = "a2a+p2p"
+_COUNTED = re.compile(r"[`(].*(?:device_count|nvidia-smi|rocm-smi|amd-smi)")  # by a command in a script
 _BLOCKING = ("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING", "AMD_SERIALIZE_KERNEL")
 _EXPANDABLE = re.compile(r"(?:^|,)\s*expandable_segments\s*:\s*true\s*(?:,|$)", re.IGNORECASE | re.ASCII)
 _KNOWN = KNOWN["variables"]
@@ -56,7 +58,8 @@ def read_ranks(command: Command, launcher: Arguments, comments: Sequence[Word], 
         visible = VisibleGpus(tuple(filled), "the host file", len(filled))
     nodes = visible.hosts or _nodes(launcher, is_mpi=is_mpi) or outer.number(*ARGUMENTS["nodes"])
     for name in _EACH:
-        if launcher.text(name) in ("gpu", "auto"):  # all visible GPUs of the node
+        said = launcher.text(name) or ""
+        if said in ("gpu", "auto") or _COUNTED.search(said):  # all visible GPUs of the node
             if visible.each is None:
                 return LaunchRanks(nodes, visible=visible)
             return _completed(nodes, visible.each, None, launcher, visible)
@@ -185,10 +188,11 @@ def read_layout(args: Arguments, ranks: LaunchRanks, deepspeed: DeepSpeed) -> La
             args.fault(name, f"{degrees} is {model} ranks, and the launcher starts {ranks.whole}, no multiple of them")
         else:
             found.dp = ranks.whole // model
-    said = args.value("cp-comm-type") or "p2p"  # one for all layers, or one for each
-    for each in said.split():
+    ways = dict.fromkeys((args.value("cp-comm-type") or "p2p").split())  # one for all layers, or one for each
+    for each in ways:
         if each != _BOTH and each not in _CP_COMM:
             args.fault("cp-comm-type", f"'{one_line(each, 40)}' is no such way; {nearest(each, [*_CP_COMM, _BOTH])}")
+    said = next(iter(ways)) if len(ways) == 1 else ""
     comm = _CP_COMM[said] if said in _CP_COMM and args.has("cp-comm-type") else "p2p"  # others stay unread
     experts = args.number("expert-model-parallel-size", "moe-expert-parallel-size") or 1
     has_flex = experts > 1 and (args.has("moe-enable-deepep") or args.value("moe-token-dispatcher-type") == "flex")
@@ -219,8 +223,9 @@ def _read_shards(args: Arguments, deepspeed: DeepSpeed, found: LaunchDegrees) ->
     stage = args.number("zero-stage", least=0)
     if args.has("use-torch-fsdp2"):
         found.zero = 2 if args.has("torch-fsdp2-no-reshard-after-forward") else 3
-    if args.has("use-megatron-fsdp", "use-custom-fsdp") or "data-parallel-sharding-strategy" in args:
-        found.zero = SHARDED[args.choice(tuple(SHARDED), "data-parallel-sharding-strategy") or "no_shard"]
+    strategy = args.choice(tuple(SHARDED), "data-parallel-sharding-strategy") or "no_shard"
+    if args.has("use-megatron-fsdp", "use-custom-fsdp"):  # which alone reads it
+        found.zero = SHARDED[strategy]
     if stage is not None:
         found.zero = min(stage, 3)
     if deepspeed.zero is not None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from simulator.errors import Fault, InputError, few, nearest, one_line
 from simulator.launch.arguments import KNOWN, Arguments, Files, Names, divides, is_off, is_on, reasons
+from simulator.launch.words import NAMES
 from simulator.package_data import own_data
 from simulator.questions.step import Offload
 from simulator.records import dataclass, field
@@ -343,6 +344,14 @@ def _read(kind: Mapping[str, Any], settings: _Settings, notes: list[str], unknow
             unknown.append(key)
         elif value is not False or not section:  # Megatron-LM's switches are on where they are there
             yield key, last, value, settings.at(key)
+
+
+def take_spellings(args: Arguments) -> None:
+    """Take arguments of Megatron-LM as its forks spell them (``names.yaml``) for its own."""
+    for name, said in NAMES["spelt"].items() if "num-layers" in args else ():
+        if name in args and args.has(name):
+            for found in _arguments(said, args.value(name) or True):
+                args.take(*found, args.at(name, ""))
 
 
 def _added(kind: Mapping[str, Any], settings: _Settings) -> Iterator[_Given]:

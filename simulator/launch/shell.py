@@ -2,20 +2,29 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from os.path import dirname, isfile
+from os.path import join as joinpath
 
 from simulator.errors import Fault, InputError
-from simulator.launch.arguments import Arguments, whole_sum
-from simulator.launch.words import COMMANDS, NAMES, RawWord, Scanner, Word
-from simulator.records import dataclass, field, replace
+from simulator.launch.arguments import whole_sum
+from simulator.launch.branches import Branches
+from simulator.launch.slurm import batch_arguments, job_variables
+from simulator.launch.words import COMMANDS, RawWord, Scanner, Word
+from simulator.records import dataclass, replace
+from simulator.user_files import read_user_file
 
 _SET = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _SAID = re.compile(
-    r"\$\{(?P<name>[A-Za-z_]\w*)(?:\[[@*]\])?(?::?[-=](?P<other>[^{}]*))?\}|\$(?P<plain>[A-Za-z_]\w*)"
+    r"\$\{(?P<name>[A-Za-z_]\w*|\d+|[@*#])(?:\[[@*]\])?(?:(?P<sign>:?[-=])(?P<other>(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*))?\}"
+    r"|\$(?P<plain>[A-Za-z_]\w*|[\d@*#])"
     r"|\$\(\((?P<sum>(?:(?!\$\(\().)*?)\)\)",
     re.DOTALL,
 )
-_SHORT = re.compile(r"-([A-Za-z])=?(\d\S*)")  # of an #SBATCH line
-_GRES = re.compile(r"gpu(?::[\w.-]*[A-Za-z][\w.-]*)?:(\d{1,6})")
+_UNSET = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?:\[[@*]\])?\})")
+_OPAQUE = re.compile(r"`[^`]*`|\$\((?:[^()]|\([^()]*\))*\)")  # what is known only as the script runs
+_OF_SYSTEM = ("SLURM_", "PBS_", "LSB_", "OMPI_", "PMI", "HOST", "MASTER_", "RANK", "WORLD_SIZE", "LOCAL_", "NODE_RANK")
+_MOST_BYTES = 1_000_000
+_MOST_WITHIN = 8  # scripts that read one another
 _MAX_EXPANDED = 4_000_000  # characters of all expansions: each may be ten times as long as the last
 
 
@@ -50,17 +59,42 @@ class Script:
         return found
 
 
-def commands_of(text: str, file: str) -> Script:
-    """Return the commands of the script *text*; raises InputError for a quote or a bracket without an end."""
-    return _Reader(text, file).run()
+def script_text(file: str) -> str:
+    """Return the text of the script *file*; raises InputError if it cannot be read or is not text."""
+    raw = read_user_file(file, _MOST_BYTES, needed="a shell script", usual="a script is a few kB")
+    if b"\0" in raw:
+        line = raw.count(b"\n", 0, raw.index(b"\0")) + 1
+        raise InputError(Fault("is not text; a shell script is needed", file, line, 1))
+    return raw.decode("utf-8", "surrogateescape")  # bytes that are not UTF-8, as in names of files, stay
+
+
+def commands_of(
+    text: str, file: str, known: Mapping[str, list[str]] | None = None, asked: tuple[Word, ...] = ()
+) -> Script:
+    """Return the commands of the script *text*, started with the variables *known*, its arguments as ``1``, ``2``.
+
+    *asked* are ``#SBATCH`` lines that go before its own.  Raises InputError for a quote or a bracket without an end.
+    """
+    return _Reader(text, file, {"#": ["0"], **(known or {})}, asked).run()
+
+
+def script_arguments(given: list[str]) -> dict[str, list[str]]:
+    """Return the variables of the arguments *given* to a script."""
+    numbered = {str(number): [text] for number, text in enumerate(given, 1)}
+    return {**numbered, "@": given, "*": given, "#": [str(len(given))]}
 
 
 class _Reader:
-    def __init__(self, text: str, file: str) -> None:
+    def __init__(self, text: str, file: str, known: dict[str, list[str]], asked: tuple[Word, ...] = ()) -> None:
         self._file = file
+        self._asked_before = asked
+        self._within = {file}
         self._scanner = Scanner(text, file)
-        self._known: dict[str, list[str]] = {}
+        self._branches = Branches(self._tested)
+        self._known = known
         self._twice: dict[str, None] = {}
+        self._perhaps: dict[str, None] = {}  # variables set where it is not known whether a branch runs
+        self._asked: set[str] = set()  # variables that expansions needed
         self._expanded_chars = 0
         self._here = (1, 1)
         self._job: dict[str, str] = {}
@@ -73,12 +107,19 @@ class _Reader:
         for raw in self._scanner.commands():
             written |= self._documents()
             first = len(self._settings)
-            words = self._done(raw)
+            words = self._done(self._branches.reached(raw, self._scanner.before))
+            for each in raw if self._branches.run is False else ():
+                match = _SET.match((each if isinstance(each, RawWord) else each[0]).text)
+                if match is not None:
+                    self._known.setdefault(match[1], [])  # empty, as nothing sets it
+            first_word = raw[0] if isinstance(raw[0], RawWord) else raw[0][0]
+            if first_word.text == "for" and self._known.get("@") and "$@" in str(raw):
+                self._refuse_loops(first_word.line, first_word.column)
             if words:
                 self._settings[first:] = [replace(setting, alone=True) for setting in self._settings[first:]]
                 self._commands.append(tuple(words))
         written |= self._documents()
-        comments, settings = tuple(self._scanner.comments), tuple(self._settings)
+        comments, settings = (*self._scanner.comments, *self._asked_before), tuple(self._settings)
         return Script(tuple(self._commands), tuple(self._twice), comments, settings, written)
 
     def _documents(self) -> dict[str, tuple[int, str]]:
@@ -86,6 +127,7 @@ class _Reader:
         found = {
             "".join(self._value(*piece) for piece in path.pieces): (line, self._value(text, "'" if literal else ""))
             for path, text, line, literal in self._scanner.documents
+            if self._branches.run is not False
         }
         self._scanner.documents.clear()
         return found
@@ -112,6 +154,18 @@ class _Reader:
                 declares |= each.text in COMMANDS["declares"]
                 continue
             words += [Word(text, each.line, each.column) for text in self._expanded(each)]
+        for at, word in enumerate(words):
+            if at and words[at - 1].text == "-c" and COMMANDS["shells"].intersection(each.name for each in words[:at]):
+                words[at] = replace(word, text=self._value(word.text, ""))
+        if len(words) > 1 and words[0].text in ("source", ".") and isfile(self._here_path(words[1].text)):
+            return self._sourced(self._here_path(words[1].text))
+        if words and words[0].text == "eval":
+            return self._again(words[1:])
+        if words and words[0].text == "shift" and self._known.get("@"):
+            count = int(words[1].text) if len(words) > 1 and words[1].text.isdigit() else 1
+            self._refuse_loops(words[0].line, words[0].column)
+            self._known |= script_arguments(self._known["@"][count:])
+            return []
         if words and words[0].text == "unset":
             if all(word.text != "-f" for word in words):  # which is about functions
                 for word in words[1:]:
@@ -120,8 +174,46 @@ class _Reader:
             return []
         return words
 
+    def _refuse_loops(self, line: int, column: int) -> None:
+        """Raise InputError if arguments of the script are taken where it is not known how often that runs."""
+        if self._branches.run is None:
+            told = "takes the script's arguments in a loop, which is not run; set its variables in it instead"
+            raise InputError(Fault(told, self._file, line, column))
+
+    def _here_path(self, path: str) -> str:
+        """Return *path* without the folder that a command names (``$(dirname $0)/``): that of the script."""
+        name = _OPAQUE.sub(".", path)
+        return name if isfile(name) else joinpath(dirname(self._file), name)
+
+    def _sourced(self, path: str) -> list[Word]:
+        """Read the script *path* here, for what it sets."""
+        if path in self._within or len(self._within) > _MOST_WITHIN:
+            return []
+        inner = _Reader(script_text(path), path, self._known)
+        inner._within = {*self._within, path}
+        script, before = inner.run(), len(self._commands)
+        self._settings += [replace(setting, before=setting.before + before) for setting in script.settings]
+        self._commands += script.commands
+        return []
+
+    def _again(self, words: Sequence[Word]) -> list[Word]:
+        """Return the longest command of ``eval``, whose *words* are read a second time (``run | tee log``)."""
+        script = commands_of(" ".join(word.text for word in words), self._file, self._known)
+        return [replace(words[0], text=word.text) for word in max(script.commands, key=len, default=())]
+
+    def _tested(self, raw: RawWord) -> str | None:
+        """Return the value of a word of a test, where a variable set nowhere is empty; None if it is not known."""
+        self._asked.clear()
+        text = "".join(piece if quote == "'" else self._value(piece, quote) for piece, quote in raw.pieces)
+        text = _UNSET.sub(lambda match: match[0] if (match[1] or match[2]).startswith(_OF_SYSTEM) else "", text)
+        return None if "$" in text or "`" in text or self._asked.intersection(self._perhaps) else text
+
     def _set(self, name: str, value: list[str], *, added: bool, again: bool = False) -> None:
         before = self._known.get(name)
+        if self._branches.run is None:
+            self._perhaps[name] = None
+        elif not added and not again:
+            self._perhaps.pop(name, None)
         if added and before is not None:
             value = [*before, *value] if len(before) != 1 or len(value) != 1 else [before[0] + value[0]]
         elif before is not None and before != value and not again:
@@ -145,27 +237,33 @@ class _Reader:
                 found[-1] += text
                 any_quoted = True
                 continue
-            parts = re.split(r"\s+", text)
+            kept = _OPAQUE.sub(lambda match: re.sub(r"\s", "\0", match[0]), text)
+            parts = [part.replace("\0", " ") for part in re.split(r"\s+", kept)]
             found[-1] += parts[0]
             found += parts[1:]
         return found if any_quoted and len(found) == 1 else [text for text in found if text]
 
     def _said(self, match: re.Match[str]) -> list[str]:
         if match["sum"] is not None:
-            value = whole_sum(self._value(re.sub(r"(?<![\w$}])([A-Za-z_]\w*)", r"$\1", match["sum"]), ""))
+            value = whole_sum(self._value(re.sub(r"(?<![\w${}])([A-Za-z_]\w*)", r"$\1", match["sum"]), ""))
             return [match[0] if value is None else str(value)]
-        name = match["name"] or match["plain"]
+        name, other = match["name"] or match["plain"], match["other"]
+        self._asked.add(name)
         known = self._known[name] if name in self._known else self._of_job(name)
-        if known is not None:
+        if known is not None and (other is None or known not in ([], [""])):
             return self._counted(known)
-        other = match["other"]
-        return [match[0]] if other is None else [self._value(other.strip("\"'"), "")]
+        if other is None:
+            return [match[0]]
+        said = [self._value(other.strip("\"'"), "")]
+        if match["sign"].endswith("="):
+            self._set(name, said, added=False)
+        return said
 
     def _of_job(self, name: str) -> list[str] | None:
         """Return the value of a variable that Slurm sets, from the ``#SBATCH`` lines so far; None if they have none."""
         if not name.startswith("SLURM_"):
             return None
-        comments = self._scanner.comments
+        comments = [*self._scanner.comments, *self._asked_before]
         if len(comments) != self._comments_read:
             self._comments_read = len(comments)
             is_job = any(word.text.startswith("#SBATCH") for word in comments)
@@ -179,195 +277,3 @@ class _Reader:
             told = f"variables stand for more than {_MAX_EXPANDED:,} characters up to here"
             raise InputError(Fault(told, self._file, *self._here))
         return words
-
-
-def batch_arguments(comments: Sequence[Word], file: str) -> Arguments:
-    """Return the arguments of the ``#SBATCH`` lines among *comments*; ``-N4`` is ``-N 4``."""
-    asked = []
-    for word in comments:
-        if not word.text.startswith("#SBATCH"):
-            continue
-        for text in re.sub(r"\s+#.*", "", word.text).split()[1:]:
-            short = _SHORT.fullmatch(text)
-            asked += [Word(each, word.line, word.column) for each in ([f"-{short[1]}", short[2]] if short else [text])]
-    return Arguments(asked, file)
-
-
-def gpus_per_node(batch: Arguments) -> int | None:
-    """Return the GPUs of each node that *batch* asks for; None if it does not say."""
-    typed = batch.text("gpus-per-node") or ""
-    if ":" in typed:  # a100:4
-        return int(typed.rpartition(":")[2]) if re.fullmatch(r"[\w.-]+:\d{1,6}", typed) else None
-    if typed:
-        return batch.number("gpus-per-node")
-    if "gpus-per-task" in batch and batch.number("ntasks-per-node") in (None, 1):
-        return batch.number("gpus-per-task")
-    gres = _GRES.search(batch.text("gres") or "")
-    return int(gres[1]) if gres else None
-
-
-def job_variables(batch: Arguments) -> dict[str, str]:
-    """Return the variables of a job that *batch* asks for, by name; those that depend on the machine are left out."""
-    nodes, tasks, each = batch.number("nodes", "N"), batch.number("ntasks", "n"), batch.number("ntasks-per-node")
-    if nodes is None and tasks is not None and each is not None and tasks % each == 0:
-        nodes = tasks // each
-    nodes = nodes or 1
-    tasks = tasks or nodes * (each or 1)
-    gpus = gpus_per_node(batch)
-    found: dict[str, int | None] = {
-        **dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), nodes),
-        **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), tasks),
-        "SLURM_NTASKS_PER_NODE": each,
-        **dict.fromkeys(("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"), gpus),
-        "SLURM_GPUS_PER_TASK": batch.number("gpus-per-task"),
-        "SLURM_GPUS": batch.number("gpus", "G"),
-        "SLURM_CPUS_PER_TASK": batch.number("cpus-per-task", "c"),
-    }
-    return {name: str(value) for name, value in found.items() if value is not None}
-
-
-_PYTHON = re.compile(r"python[\d.]*")
-_RECIPES = ("_distributed", "_single_device")  # of torchtune: tune run --nproc_per_node 8 full_finetune_distributed
-_SETS = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-_BEFORE = ("-x", "-e", "--env")  # of Open MPI and docker: before NAME=value
-_PAIRED = ("-genv", "-env")  # of MPICH: before NAME value
-_SHOWS = "NVIDIA_VISIBLE_DEVICES"  # to a container; outside it has no effect
-_DEVICES = re.compile(r'"?device=([\w.:/-]+(?:,(?!\w+=)[\w.:/-]+)*)')
-_COUNT = re.compile(r"(?:count=)?(\d{1,4})(?:,.*)?")
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """A command in its parts."""
-
-    outer: Sequence[Word]  # before the launcher of a node's processes (``srun ...``)
-    starter: str  # "" without such a launcher
-    launcher: Sequence[Word]
-    program: str  # "" if none is named
-    arguments: Sequence[Word]
-    environment: Mapping[str, Word] = field(default_factory=dict)  # as script and words before the program set it
-    container: Word | None = None  # which GPUs that shows to a container it starts
-    note: str = ""  # that it shows a container none
-
-
-def find_command(script: Script, file: str) -> Command:
-    """Return the last command that runs a program with options, best by a launcher; raises InputError if none."""
-    found = []
-    for place, outer in enumerate(script.commands):
-        whole, inner = _unquoted(outer, file)
-        words = _bare(whole)
-        if words and words[0].name not in COMMANDS["others"]:
-            found.append((place, words, inner, whole))
-    programs = [each for each in found if _program_of(each[1]) is not None]
-    launchers = COMMANDS["starters"] | COMMANDS["of_clusters"]
-    started = [each for each in programs if any(word.name in launchers for word in each[1])]
-    with_options = [each for each in programs if any(word.text.startswith("-") for word in each[1])]
-    without_program = [each for each in found if any(word.text.startswith("--") for word in each[1])]
-    kind = next(filter(None, (started, with_options, programs, without_program)), None)
-    if kind is None:
-        told = "no command with arguments is there; for example torchrun pretrain_gpt.py --num-layers 24 ..."
-        raise InputError(Fault(told, file))
-    place, words, inner, whole = kind[-1]
-    divided = _divided(words)
-    before = whole if divided.launcher is divided.arguments else whole[: len(whole) - len(divided.arguments)]
-    environment = {**script.environment(place), **_set_by(before), **inner}
-    container, note = _container(before)
-    return replace(divided, environment=environment, container=container, note=note)
-
-
-def _divided(words: Sequence[Word]) -> Command:
-    at = _program_of(words)
-    before = words[: len(words) if at is None else at]
-    start = next((i for i in reversed(range(len(before))) if before[i].name in COMMANDS["starters"]), None)
-    outer, launcher = (words[:0], before) if start is None else (before[:start], before[start + 1 :])
-    starter = "" if start is None else before[start].name
-    if at is not None:
-        python = next((i for i in reversed(range(len(launcher))) if _PYTHON.fullmatch(launcher[i].name)), None)
-        return Command(outer, starter, launcher[:python], words[at].name, words[at + 1 :])
-    if words[0].text.startswith("-"):  # arguments without a program
-        return Command(words[:0], "", words[:0], "", words)
-    return Command(outer, starter, launcher, "", launcher)  # without a program, the two are one
-
-
-def _program_of(words: Sequence[Word]) -> int | None:
-    """Return the place of the program among *words*: a Python file, a module, or a known one; None if it has none."""
-    for i, word in enumerate(words):
-        is_module = i > 0 and words[i - 1].text in ("-m", "--module") and word.name not in COMMANDS["starters"]
-        is_known = word.text.endswith((".py", *_RECIPES)) or word.name in COMMANDS["programs"]
-        if is_known or (is_module and not word.text.startswith("-")):
-            return i
-    return None
-
-
-def _unquoted(words: tuple[Word, ...], file: str) -> tuple[tuple[Word, ...], dict[str, Word]]:
-    """Return *words*, with a quoted command (``bash -c "..."``) replaced by its own words, and what it sets."""
-    inner = next((word for word in words if " " in word.text and ".py " in word.text and "-" in word.text), None)
-    if inner is None:
-        return words, {}
-    script = commands_of(inner.text, file)
-    deeper = (replace(inner, text=word.text) for command in script.commands for word in command)
-    sets = script.environment(len(script.commands) - 1)
-    return (*words[: words.index(inner)], *deeper), {name: replace(inner, text=w.text) for name, w in sets.items()}
-
-
-def _set_by(words: Sequence[Word]) -> dict[str, Word]:
-    """Return variables set by *words* (``env A=b``, ``mpirun -x``, ``srun --export``, ``-genv A b``), at their word."""
-    found: dict[str, Word] = {}
-    before, in_env = "", False
-    for at, word in enumerate(words):
-        option, equals, value = word.text.partition("=")
-        said: list[str] = []
-        if before in _PAIRED and at + 1 < len(words):
-            found[word.text] = words[at + 1]
-        elif option == "--export" and equals:  # of Slurm: ALL,A=1,B=2
-            said = value.split(",")
-        elif before in _BEFORE or in_env or (option in _BEFORE and equals):
-            said = [value if option in _BEFORE else word.text]
-        found |= {match[1]: replace(word, text=match[2]) for each in said if (match := _SETS.fullmatch(each))}
-        in_env = word.name == "env" or (in_env and bool(word.text.startswith("-") or _SETS.fullmatch(word.text)))
-        before = word.text
-    return found
-
-
-def _bare(words: Sequence[Word]) -> Sequence[Word]:
-    """Return *words* without wrappers and their options, up to a launcher, an interpreter or a program."""
-    found: list[Word] = []
-    within = False
-    for at, word in enumerate(words):
-        name = word.name
-        is_file = word.text.endswith(".py") and ":" not in word.text  # not one that a container mounts
-        if is_file or _PYTHON.fullmatch(name) or name in COMMANDS["starters"] | COMMANDS["programs"]:  # no wrapper
-            return [*found, *words[at:]] if len(found) < at else words
-        within = name in COMMANDS["wrappers"] or (within and name not in COMMANDS["of_clusters"] | {"env"})
-        if not within:
-            found.append(word)
-    return found if len(found) < len(words) else words
-
-
-def _container(words: Sequence[Word]) -> tuple[Word | None, str]:
-    """Return which GPUs ``docker run --gpus`` shows, None if not said, and a note if a container sees none."""
-    start = next((i for i, word in enumerate(words) if word.name in COMMANDS["containers"]), len(words))
-    for before, word in zip(words[start:], words[start + 1 :], strict=False):
-        option, equals, value = word.text.partition("=")
-        said = None
-        if before.text == "--gpus" or (option == "--gpus" and equals):
-            said = word.text if before.text == "--gpus" else value
-            devices, count = _DEVICES.match(said), _COUNT.fullmatch(said)
-            if devices is not None:
-                said = devices[1]
-            elif count is not None:
-                said = ",".join(map(str, range(int(count[1])))) or "none"
-            else:
-                said = said.partition(",")[0]
-        elif word.text.startswith(f"--env={_SHOWS}="):
-            said = word.text.split("=", 2)[2]
-        elif before.text in ("-e", "--env") and option == _SHOWS:
-            said = value
-        if said is not None:
-            return replace(word, text=said), ""
-    name, *others = [words[start].name, *(word.text for word in words[start + 1 :])] if words[start:] else [""]
-    verb, shows, options = NAMES["containers"].get(name, ("", "", ()))
-    starts = bool(verb) and next((word for word in others if not word.startswith("-")), "") == verb
-    if not starts or {word.partition("=")[0] for word in others}.intersection(options):
-        return None, ""
-    return None, f"{name} {verb}: shows its container no GPU, unless that is its default; simulated as with {shows}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 from simulator.errors import one_line
-from simulator.launch.arguments import Arguments
+from simulator.launch.arguments import ARGUMENTS, Arguments
 
 _LAYOUT = "pipeline-model-parallel-layout"
 _OF_PART = "num-layers-per-virtual-pipeline-stage"
@@ -45,8 +45,9 @@ def megatron_stages(args: Arguments, pp: int, layers: int, further: int) -> list
     elif counted % (pp * parts) == 0 and counted // (pp * parts) > max(apart):
         blocks = [counted // (pp * parts)] * (pp * parts)
         blocks[0], blocks[-1] = blocks[0] - apart[0], blocks[-1] - apart[1]
-    elif any(apart):
-        args.fault("account-for-loss-in-pipeline-split", f"{counted} layers do not fill {pp * parts} parts alike")
+    elif not any(name in args for name in ARGUMENTS["uneven"]):  # others' pipelines may be uneven
+        name = "account-for-loss-in-pipeline-split" if any(apart) else "num-layers"
+        args.fault(name, f"{counted} layers do not fill {pp * parts} parts alike")
     if blocks and said is None:
         blocks[-1] += further
     return _items(parts, blocks)

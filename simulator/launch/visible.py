@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from simulator.errors import Fault, InputError, mention, nearest, one_line
 from simulator.launch.arguments import ON_CPU, Arguments, spelt_flag
-from simulator.launch.shell import Command
+from simulator.launch.command import Command
 from simulator.launch.words import Word
 from simulator.records import dataclass
 

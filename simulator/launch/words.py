@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from simulator.errors import Fault, InputError
@@ -19,6 +19,7 @@ _REDIRECTS = re.compile(r"(?:(?:\d*|&)>>?(?!\()|\d*<(?![<(]))(?P<to>&(?:\d+|-))?
 _PLAIN = re.compile(r"""(?:[^ \t;&|\n()'"`\\$<]|<<<|<(?!<)|\$(?!['"({])|\\\Z)+""")
 _IN_DOUBLE = re.compile(r"""\\(?P<escaped>["\\`])|\\.|\$[({]|[^"`\\$]+|.""", re.DOTALL)
 _EXPANSIONS = ("`", "$(", "${")
+_SUM = re.compile(r"\(\((?:[^()\n]|\([^()\n]*\))*\)\)")  # ((A > 1)), and one level of brackets within
 _LITERAL = re.compile("'([^']*)'")
 _ANSI = re.compile(r"'([^'\\]*(?:\\.[^'\\]*)*)'", re.DOTALL)
 _ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{1,2}|[0-7]{1,3}|.)", re.DOTALL)
@@ -62,6 +63,11 @@ class Document(NamedTuple):
     literal: bool
 
 
+def _in_test(words: Sequence[object]) -> bool:
+    """Return whether *words* begin a test ``[[ A > 1 ]]``, where signs are no redirections."""
+    return any(isinstance(word, RawWord) and word.text == "[[" for word in words)
+
+
 class Scanner:
     """Scans *text*, called *file* in faults; keeps ``comments`` with ``#``, and ``documents`` that go to files."""
 
@@ -75,6 +81,7 @@ class Scanner:
         self._awaited: list[RawWord] = []  # delimiters of here-documents that begin after this line
         self._target: RawWord | None = None  # the file to which this line writes
         self._of_line: set[str] = set()  # words of this line
+        self.before = ""  # what separates a command from the one before it
         self.comments: list[Word] = []
         self.documents: list[Document] = []
 
@@ -86,7 +93,10 @@ class Scanner:
             if char == "(" and found and isinstance(found[-1], RawWord) and found[-1].text.endswith("="):
                 self._at += 1
                 found[-1] = found[-1], self._array()
-            elif (redirection := _REDIRECTS.match(self._text, self._at)) is not None:
+            elif (whole := _SUM.match(self._text, self._at)) is not None:
+                found.append(RawWord(((whole[0], ""),), *self._place(self._at)))
+                self._at = whole.end()
+            elif not _in_test(found) and (redirection := _REDIRECTS.match(self._text, self._at)) is not None:
                 self._at = redirection.end()
                 if not redirection["to"] and self._at < len(self._text) and self._text[self._at] not in _ENDS:
                     file = self._word()
@@ -96,7 +106,8 @@ class Scanner:
                 self._at += 1
                 if found:
                     yield found
-                found = []
+                    found, self.before = [], ""
+                self.before += char
                 if char == "\n":
                     self._skip_documents()
             elif self._is_document():
