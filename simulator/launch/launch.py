@@ -3,7 +3,7 @@
 import os.path
 import re
 
-from simulator.errors import InputError, few, mention, nearest, one_line
+from simulator.errors import Fault, InputError, few, mention, nearest, one_line
 from simulator.launch import ranks as starting
 from simulator.launch.arguments import ARGUMENTS, Arguments, Files, is_off, refuse_arguments, unread
 from simulator.launch.command import find_command, started_script
@@ -14,7 +14,7 @@ from simulator.launch.settings import DeepSpeed, read_deepspeed, take_recipe, ta
 from simulator.launch.shell import commands_of, script_text
 from simulator.launch.stages import megatron_stages
 from simulator.launch.trainer import add_config, read_format, read_sharding, read_sizes, read_trainer, read_update
-from simulator.launch.words import COMMANDS
+from simulator.launch.words import COMMANDS, NAMES
 from simulator.questions.options import RECOMPUTED_PARTS
 from simulator.records import replace
 
@@ -45,6 +45,8 @@ def read_launch(text: str, at_hand: int | None = None, own: int | None = None) -
     if len(twice) > _LISTED:
         notes = [f"{file}: variables are set more than once, and the last value counts: {few(twice)}"]
     command = find_command(script, file)
+    if command.program in NAMES["refused_programs"]:
+        raise InputError(Fault(f"{command.program} {NAMES['refused_programs'][command.program]}", file))
     notes += filter(None, [command.note])
     files = Files(file, script.written)
     args = Arguments(command.arguments, file, files, notes)
@@ -259,7 +261,8 @@ class _General:
         args, options = self.args, self.options
         how = args.choice(("full", "selective"), "recompute-granularity", "activations-checkpoint-granularity")
         method = args.choice(("uniform", "block"), "recompute-method", "activations-checkpoint-method")
-        count = args.number("recompute-num-layers", "activations-checkpoint-num-layers", "checkpoint-num-layers")
+        counts = "recompute-num-layers", "activations-checkpoint-num-layers", "checkpoint-num-layers"
+        count = args.number(*counts, least=0)
         if how is None and args.has("recompute-activations"):
             how = "selective"
         older = ("checkpoint-activations", "deepspeed-activation-checkpointing")
@@ -268,7 +271,7 @@ class _General:
         modules = (args.text("recompute-modules") or "").replace(",", " ").split()
         if args.has("moe-layer-recompute") and how != "full":
             how, modules = "selective", [*modules, "moe"]
-        if how == "full":
+        if how == "full" and not (method == "block" and count == 0):
             options["recompute"] = True
             if method == "block" and count is not None:
                 options["recompute_blocks"] = str(count)

@@ -132,13 +132,15 @@ def _experts(args: Arguments, layers: int, experts: int, inner: int) -> dict[str
         args.notes.append("--moe-grouped-gemm: is not there; simulated with, all experts of a layer as one product")
     if args.choice(("allgather", "alltoall", "flex", "alltoall_seq"), "moe-token-dispatcher-type") == "allgather":
         args.notes.append("--moe-token-dispatcher-type allgather: is not modelled; tokens go by an all-to-all")
+    own = args.number("moe-ffn-hidden-size") or inner
+    shared = args.number("moe-shared-expert-intermediate-size")
     found: dict[str, int | str] = {
         "experts": experts,
         "chosen": args.number("moe-router-topk") or 2,
-        "expert_inner": args.number("moe-ffn-hidden-size") or inner,
-        "shared_inner": args.number("moe-shared-expert-intermediate-size") or 0,
+        "expert_inner": own,
+        "shared_inner": own * (args.number("num-shared-experts", least=0) or 0) if shared is None else shared,
         "mtp_layers": args.number("mtp-num-layers") or 0,
-        "dense_layers": 0,
+        "dense_layers": args.number("first-k-dense-replace", least=0) or 0,
     }
     found |= _capacity(args)
     frequency = (args.text("moe-layer-freq") or "1").strip("'\"")  # quoted for a shell that starts the program

@@ -218,6 +218,12 @@ _SETTING = re.compile(r"\+{0,2}([A-Za-z_][\w.]*)=(.*)", re.DOTALL)
 _ARGUMENTS = ("config", "config-file", "config-name")  # that name a file
 _REFERENCE = re.compile(r"\$\{(\.?)([\w.]+)\}")  # of OmegaConf: to a key, or to one of the same section
 _MOST_REFERENCES = 9  # one to another
+_RESOLVERS: Mapping[str, Callable[[int, int], int]] = {  # that NeMo's launcher registers (launcher_scripts/main.py)
+    "multiply": lambda a, b: a * b,
+    "divide_floor": lambda a, b: a // max(b, 1),
+    "divide_ceil": lambda a, b: -(-a // max(b, 1)),
+}
+_COMPUTED = re.compile(rf"\$\{{({'|'.join(_RESOLVERS)}):\s*(\d{{1,9}})\s*,\s*(\d{{1,9}})\s*\}}")
 _Name = str | Mapping[Any, str | list[str] | None] | None  # of an argument, or of those that each value is
 _Given = tuple[str, _Name, Any, Fault]  # the key, the argument, its value, its place
 _INLINE = "is read from a file; write these settings to one"
@@ -233,8 +239,8 @@ class _Settings(dict[str, Any]):
         self.update((key, _WORDS.get(value.lower(), value)) for key, value in said.items())
         for _ in range(_MOST_REFERENCES):
             for key, value in self.items():
-                if isinstance(value, str) and (match := _REFERENCE.fullmatch(value)):
-                    self[key] = self.get(f"{key.rpartition('.')[0]}.{match[2]}" if match[1] else match[2], value)
+                if isinstance(value, str) and "${" in value:
+                    self[key] = self._resolved(key, value)
 
     def _flat(self, data: Mapping[Any, Any], above: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
         for key, value in data.items():
@@ -245,6 +251,14 @@ class _Settings(dict[str, Any]):
                 yield ".".join(path), value
             elif not any(isinstance(each, dict | list) for each in value):
                 yield ".".join(path), " ".join(map(str, value))
+
+    def _resolved(self, key: str, value: str) -> Any:
+        """Return the *value* of *key* with one reference less, or the number that it computes of others."""
+        if (whole := _REFERENCE.fullmatch(value)) is not None:
+            return self.get(f"{key.rpartition('.')[0]}.{whole[2]}" if whole[1] else whole[2], value)
+        if (done := _COMPUTED.fullmatch(value)) is not None:
+            return _RESOLVERS[done[1]](int(done[2]), int(done[3]))
+        return _REFERENCE.sub(lambda each: str(self._resolved(key, each[0])), value)
 
     def at(self, key: str) -> Fault:
         """Return the place of *key*; none for one of the command line."""
