@@ -13,7 +13,7 @@ from reports.colours import MARKED_SERIES as SERIES
 from reports.file import figure_file
 from reports.page import Block, Drawing, inline_svg
 from simulator.records import lists_by_key
-from simulator.results.columns import Heading, PlainTable
+from simulator.results import Heading, PlainTable
 from simulator.units import format_duration, format_size
 
 Document = Mapping[str, Any]

@@ -15,8 +15,8 @@ from reports.colours import MARKED_SERIES as SERIES
 from reports.file import drawn, with_foot
 from simulator.programs.costs import ProgramLabel, SkippedRepetitions
 from simulator.records import lists_by_key
+from simulator.results import percent, rate_words
 from simulator.results.changed import said
-from simulator.results.columns import percent, rate_words
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.program import ProgramResult
 from simulator.results.single import SingleResult

@@ -18,8 +18,7 @@ from reports.file import drawn
 from reports.layout import HALF_HEIGHT, Curve, DrawingLayout, edge_curve, half_width, lay_out_view, point_on
 from reports.view import DrawnEdge, Symbol, View, make_view
 from simulator.records import lists_by_key
-from simulator.results import WORDS
-from simulator.results.columns import duration_column, percent
+from simulator.results import WORDS, duration_column, percent
 from simulator.results.reason import verdict
 from simulator.results.result import Result, best_of, by_time, grouped
 from simulator.results.sweep import winners

@@ -13,9 +13,8 @@ from reports.colours import ACTIVITIES, OTHER, USE, kernel_colour
 from reports.layout import HALF_HEIGHT, DrawingLayout, Point, edge_curve, half_width, lay_out_view
 from reports.view import DrawnEdge, View, make_view, view_of
 from simulator.records import lists_by_key
-from simulator.results import html_text
+from simulator.results import Heading, PlainTable, html_text
 from simulator.results.bottleneck import CapacityGiven, slowed_of
-from simulator.results.columns import Heading, PlainTable
 from simulator.results.result import Result
 from simulator.results.training_run import TrainingRun
 

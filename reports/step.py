@@ -12,9 +12,9 @@ from matplotlib.ticker import MaxNLocator
 from reports.colours import ACTIVITIES, BEST, HELD, INK, OTHER, WAITING, WARNING, kernel_colour
 from reports.file import drawn, with_foot
 from reports.kernels import draw_held, draw_passes, draw_roofline, roofline_points, roofs_of
+from simulator.results import percent, rate_words
 from simulator.results import step_view as view
 from simulator.results.changed import said
-from simulator.results.columns import percent, rate_words
 from simulator.results.held import held_over, not_followed
 from simulator.results.ran import critical_path
 from simulator.results.reason import steps_verdict

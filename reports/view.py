@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 from simulator.network.machine import Link, Machine
 from simulator.records import dataclass, replace
-from simulator.results import WORDS
+from simulator.results import WORDS, ranges
 from simulator.results.bottleneck import LinkUse
-from simulator.results.columns import ranges
 from simulator.results.result import Result
 from simulator.units import format_bandwidth
 

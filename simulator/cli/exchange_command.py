@@ -19,8 +19,8 @@ from simulator.questions.checks import WITHOUT_NCCL, in_ways, refuse_all
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Software
 from simulator.records import lists_by_key, replace
+from simulator.results import bandwidth_column, duration_column, percent, shortened_ring, size_column
 from simulator.results.bottleneck import LinkUse
-from simulator.results.columns import bandwidth_column, duration_column, percent, shortened_ring, size_column
 from simulator.results.confidence import BAND_HEAD, missed_words
 from simulator.results.result import BOUNDS, Result, bare_words, best_of, by_time, grouped, name_among, results_document
 from simulator.units import format_bandwidth, format_duration, format_size

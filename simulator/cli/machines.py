@@ -14,7 +14,7 @@ from simulator.console import Progress, Style
 from simulator.errors import Fault, InputError, mention, one_line, refused
 from simulator.questions.where import Where
 from simulator.records import dataclass, replace
-from simulator.results.columns import ranges
+from simulator.results import ranges
 from simulator.results.comparison import TIE
 from simulator.topology.catalogue import part_names
 from simulator.topology.load import topology_from_text

@@ -18,8 +18,7 @@ from simulator.cli.written import CommandOptions, check_read, written_of
 from simulator.console import Progress, Style
 from simulator.errors import InputError, counted, mention
 from simulator.questions.run import RunQuestion
-from simulator.results import Fact
-from simulator.results.columns import percent, rate_words
+from simulator.results import Fact, percent, rate_words
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.headline import count_words
 from simulator.results.rates import days_words, energy_words, rate_of_device

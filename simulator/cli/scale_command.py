@@ -15,7 +15,7 @@ from simulator.cli.written import CommandOptions, check_read, shell_command, wri
 from simulator.collectives.communicator import Unsuitable
 from simulator.console import Progress, Style, later
 from simulator.errors import InputError, counted, mention, one_line
-from simulator.results.columns import duration_column, percent, rate_words
+from simulator.results import duration_column, percent, rate_words
 from simulator.results.comparison import comparison_width, ratio_of
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.headline import over_words

@@ -23,8 +23,7 @@ from simulator.launch.emit.parts import Emission
 from simulator.questions.checks import From
 from simulator.questions.layout import REPLICAS
 from simulator.records import replace
-from simulator.results import SCHEMA_VERSION
-from simulator.results.columns import duration_column, rate_words
+from simulator.results import SCHEMA_VERSION, duration_column, rate_words
 from simulator.results.comparison import ratio_of, times_words
 from simulator.results.confidence import BAND_HEAD, band_words
 from simulator.results.step_confidence import UNSURE

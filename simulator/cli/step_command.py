@@ -17,7 +17,7 @@ from simulator.errors import InputError, SimulationError, counted, mention
 from simulator.questions.checks import changed, refuse_all
 from simulator.questions.options import SamplesOption
 from simulator.records import replace
-from simulator.results.columns import duration_column, percent, rate_words
+from simulator.results import duration_column, percent, rate_words
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.headline import lacks
 from simulator.results.rates import Rates, rates_of, tflops_words

@@ -9,9 +9,8 @@ from simulator.console import Style, later
 from simulator.errors import counted, mention
 from simulator.questions.where import TODAY, month_words
 from simulator.records import lists_by_key
-from simulator.results import Fact
+from simulator.results import Fact, percent, rate_words
 from simulator.results import step_view as view
-from simulator.results.columns import percent, rate_words
 from simulator.results.headline import answer_lines, count_words
 from simulator.results.step import StepResult
 from simulator.results.step_confidence import UNSURE, may_overflow

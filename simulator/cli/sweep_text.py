@@ -12,7 +12,7 @@ from simulator.cli.table import Column, next_lines, table_lines
 from simulator.console import Style
 from simulator.errors import few, word_of
 from simulator.records import lists_by_key
-from simulator.results.columns import percent, rate_words
+from simulator.results import percent, rate_words
 from simulator.results.comparison import ComparisonWidth, Ratio, ratio_of, times_words
 from simulator.results.confidence import BAND_HEAD, ends_words
 from simulator.results.result import listed

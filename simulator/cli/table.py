@@ -6,9 +6,8 @@ from itertools import zip_longest
 from simulator.console import Style, fold, longest_word
 from simulator.errors import spelt
 from simulator.records import dataclass
-from simulator.results import Fact
+from simulator.results import Fact, Heading, PlainTable
 from simulator.results.changed import ChangeEffect
-from simulator.results.columns import Heading, PlainTable
 from simulator.results.confidence import Confidence
 from simulator.units import format_duration
 

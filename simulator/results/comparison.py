@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from simulator.bands.composition import Estimate
-from simulator.results.columns import percent
+from simulator.results import percent
 from simulator.results.confidence import BAND_HEAD
 
 TIE = 1e-2  # relative; no model of a real machine resolves less, and most resolve far less (see the bands)

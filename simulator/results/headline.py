@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from simulator.results import WORDS
-from simulator.results.columns import percent, rate_words, three_digits
+from simulator.results import WORDS, percent, rate_words, three_digits
 from simulator.results.comparison import TIE, comparison_width, ratio_of, times_words
 from simulator.results.confidence import BAND_HEAD, missed_words
 from simulator.results.rates import rates_of, tflops_words

@@ -6,8 +6,7 @@ from typing import Any
 from simulator.bands.composition import Band
 from simulator.questions.options import StepOptions
 from simulator.records import dataclass
-from simulator.results import Fact
-from simulator.results.columns import percent, rate_words, three_digits
+from simulator.results import Fact, percent, rate_words, three_digits
 from simulator.results.step import StepResult
 from simulator.results.training_run import TrainingRun
 from simulator.step.recompute import reruns_of

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from simulator.plan.plan import Plan
-from simulator.results import WORDS
-from simulator.results.columns import percent
+from simulator.results import WORDS, percent
 from simulator.results.comparison import TIE, Ratio, comparison_width, ratio_of, times_words
 from simulator.results.result import Result, listed, name_among
 from simulator.units import format_duration, format_size

@@ -10,9 +10,8 @@ from simulator.errors import counted, few
 from simulator.network.machine import Machine
 from simulator.questions.where import VersionNote
 from simulator.records import lists_by_key, sums_by_key
-from simulator.results import WORDS, Fact
+from simulator.results import WORDS, Fact, percent, rate_words, three_digits
 from simulator.results.bottleneck import LinkUse
-from simulator.results.columns import percent, rate_words, three_digits
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.ran import StreamUse
 from simulator.results.rates import rate_facts

@@ -13,7 +13,7 @@ import pytest
 from reports.page import Page, page_of
 from simulator.api import Session
 from simulator.cli import run
-from simulator.results.columns import PlainTable
+from simulator.results import PlainTable
 
 pytestmark = pytest.mark.usefixtures("answered_once")
 

@@ -9,7 +9,7 @@ import pytest
 from simulator.api import load_machine
 from simulator.network.routing import Router
 from simulator.plan.plan import Flow, PlanBuilder
-from simulator.results.columns import bandwidth_column, duration_column, shortened_ring, size_column
+from simulator.results import bandwidth_column, duration_column, shortened_ring, size_column
 from simulator.results.reason import rounds_in_sequence, verdict
 from simulator.results.result import Result, bare_words, best_of, by_time
 from tests.asked import exchange_on

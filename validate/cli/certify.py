@@ -12,7 +12,7 @@ import yaml
 from reports.page import Block, Page, page_of
 from simulator.api.calibrations import Certificate
 from simulator.errors import one_line
-from simulator.results.columns import Heading, PlainTable
+from simulator.results import Heading, PlainTable
 from simulator.units import format_duration
 from validate.cli.calibrate import folder_yaml
 from validate.cli.command import Given

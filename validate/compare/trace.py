@@ -6,7 +6,7 @@ from simulator.cli.table import table_of
 from simulator.console import PLAIN, Style
 from simulator.errors import Fault, InputError, counted
 from simulator.records import dataclass, sums_by_key
-from simulator.results.columns import duration_column, percent
+from simulator.results import duration_column, percent
 from simulator.units import format_duration
 from validate.importing.kineto import CLASSES, Trace, span_at
 

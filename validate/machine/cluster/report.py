@@ -14,8 +14,7 @@ from simulator.cli.table import table_of
 from simulator.console import PLAIN, Style
 from simulator.console.files import OutputFile
 from simulator.errors import InputError, one_line
-from simulator.results import taken
-from simulator.results.columns import duration_column, percent
+from simulator.results import duration_column, percent, taken
 from simulator.units import format_duration, format_size
 from simulator.workload import bus_factor
 from validate.machine.cluster import cases
