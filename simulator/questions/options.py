@@ -9,7 +9,7 @@ from simulator.questions.checks import Checked, From
 from simulator.records import dataclass, replace
 
 Mode = Literal["train", "inference", "forward", "backward"]
-Framework = Literal["pytorch", "megatron", "deepspeed-zero3", "adaptdl", "tensorflow", "caffe"]
+Framework = Literal["pytorch", "megatron", "deepspeed-zero3", "adaptdl", "tensorflow", "paddle", "caffe"]
 FRAMEWORKS: tuple[Framework, ...] = get_args(Framework)
 PYTORCH: tuple[Framework, ...] = ("pytorch", "megatron", "deepspeed-zero3", "adaptdl")
 Optimizer = Literal[
@@ -103,6 +103,9 @@ class StepOptions(Checked):
             }
             whole = f"{mention('cuda_graph')} launches all at once"
             yield from (f"{said}, and {whole}" for said, waits in waiting.items() if waits)
+        if self.compiled and self.framework == "paddle":
+            whole = f"stands for compilers of PyTorch and XLA, and {mention('framework', 'paddle')} has its own"
+            yield f"{mention('compiled')}: {whole}"
         if self.expandable_segments and not (self.trains and self.framework in PYTORCH):
             where = mention("framework", self.framework) if self.trains else mode
             whole = f"is an option of PyTorch's allocator in training, not of {where}"

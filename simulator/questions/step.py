@@ -162,6 +162,8 @@ class StepQuestion(Checked):
             yield f"{mention('helpers', ','.join(self.helpers))}: a CPU gets a part of what is divided best"
         if self.remainder and not self.divided:
             yield f"{mention('remainder', self.remainder)}: is a part of what is divided best"
+        if self.layout.zero == 3 and self.options.framework == "paddle":
+            yield f"{mention('framework', 'paddle')}: its stage 3 is not modelled; take {mention('layout', 'zero=2')}"
         if self.programs > 1 and self.input is not None:
             yield f"{mention('input')}: applies to one program; leave out {mention('programs')}"
         if self.offload != "none":
@@ -185,7 +187,7 @@ class StepQuestion(Checked):
         said, options, layout = mention("offload", self.offload), self.options, self.layout
         if options.mode == "train" and options.optimizer in _HAS_NO_HOST_UPDATE:
             yield f"{said}: {mention('optimizer', options.optimizer)} does not run on the host; adam does"
-        if options.framework in ("tensorflow", "caffe"):
+        if options.framework in ("tensorflow", "paddle", "caffe"):
             yield f"{said}: is DeepSpeed's and PyTorch's, not {mention('framework', options.framework)}"
         if layout.pp > 1 or layout.process != "each":
             yield f"{said}: is not modelled with {mention('layout', layout.words)}"

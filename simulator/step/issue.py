@@ -1,5 +1,6 @@
 """The calls of the framework in a step, in order, with kernels and costs (docs/decisions/step-models.md)."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING
@@ -28,7 +29,7 @@ from simulator.step.launch import (
 )
 from simulator.step.lowering import NORM, TO_MASTER, UNSCALE, KernelRun, Lowering, Mix
 from simulator.step.megatron import buffer_element_bytes, has_engine, has_gradient_buffer, own_tensors, sums_in_fp32
-from simulator.step.precision import scales
+from simulator.step.precision import scales, storage_of
 from simulator.step.recompute import reruns_of
 from simulator.workload import operators as ops
 from simulator.workload.backward import BackwardStep, backward_steps
@@ -65,6 +66,7 @@ class _Issuer:
         self.scale = framework_scale(device, options.framework, engine=has_engine(network))
         self.is_inductor = options.compiled and options.framework != "tensorflow" and isinstance(device, Gpu)
         self.of_library = framework_scale(device, options.framework) / self.scale  # calls of a module in C++
+        self.readers = Counter(tensor for layer in network.layers for tensor in layer.inputs)
         exchanges = any(isinstance(layer.operator, ops.Exchange) for layer in network.layers)
         backward, self.added_needs = backward_needs(network) if exchanges else ({}, {})
         forward = forward_needs(network) if exchanges else {}
@@ -134,8 +136,17 @@ class _Issuer:
         needs, forward = self.needs[part].get(layer.name, ()), part == "forward"
         host_s = dispatch_time(self.device, ops.Copy(operator.elements), "fwd" if forward else "bwd_data")
         waits = forward and self.reads_rows and layer.name in self.looks
-        for sent in collectives_of(operator, self.device, self.options, forward=forward):
+        # Paddle's modules exchange for each product, and copy where nothing is sent (mp_layers.py, c_identity).
+        apart = self.options.framework == "paddle" and operator.axis == "tp"
+        times = self.readers[layer.output] if apart and operator.forward in (None, "all-gather") else 1
+        sends = [*collectives_of(operator, self.device, self.options, forward=forward)] * times
+        for sent in sends:
             yield Launch(layer.name, part, host_s, NOTHING, waits, layer=layer.name, sent=sent, needs=needs)
+        if apart and not sends:
+            n_bytes = operator.elements * ELEMENT_BYTES[storage_of(self.options.precision)]
+            run = KernelRun(Streaming("copy", operator.elements, n_bytes, n_bytes))
+            copied = replace(self.streamed(f"{layer.name} (copied)", part, run, layer.name), needs=needs)
+            yield from [copied] * times
         if layer.name in self.looks and operator.axis == "ep" and not operator.flex:
             name, size_bytes = f"{layer.name} (probabilities)", self.looks[layer.name] * ELEMENT_BYTES["fp32"]
             sent = LayerCollective("ep", "all-to-all", size_bytes)

@@ -105,7 +105,7 @@ class Lowering:
         }
         self._needed = needs_gradient(network)
         eager = not options.compiled and options.precision not in QUANTISED
-        self._dynamic = eager and options.framework in PYTORCH and options.framework != "megatron"  # it has its own
+        self._dynamic = eager and options.framework in (*PYTORCH, "paddle") and options.framework != "megatron"
         narrow = (
             network.layers[index]
             for index in sorted(conversions.quantised_layers(network, options.precision), reverse=True)

@@ -135,8 +135,8 @@ class Linear(OfRows):
         return (product, bias) if self.bias else (product,)
 
     def as_run_by(self, framework: str, phase: Phase, precision: Precision, kernels: Kernels) -> Kernels:
-        """Return *kernels*; in TensorFlow a bias is a kernel of its own (BiasAdd)."""
-        if framework == "tensorflow" and self.bias and phase == "fwd":
+        """Return *kernels*; in TensorFlow (BiasAdd) and Paddle (eager_api_linear) a bias is a kernel of its own."""
+        if framework in ("tensorflow", "paddle") and self.bias and phase == "fwd":
             return (*kernels, *streamed(self.output_elements, precision, ("add", 1, 1)))
         return kernels
 

@@ -130,7 +130,7 @@ def _layer_norm(call: Any, kind: Norm = "layer_norm") -> operator.Operator:
     return LayerNorm(call["input"].numel() // cols, cols, kind)
 
 
-_PLAIN = ("pytorch", "deepspeed-zero3", "adaptdl")  # frameworks whose modules are the model's own
+_PLAIN = ("pytorch", "deepspeed-zero3", "adaptdl", "paddle")  # frameworks whose modules are the model's own
 
 
 @dataclass(frozen=True, slots=True)
