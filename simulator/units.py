@@ -158,6 +158,7 @@ Length: TypeAlias = Annotated[float, _Quantity("length", positive=True)]
 Density: TypeAlias = Annotated[float, _Quantity("density", positive=True)]
 Power: TypeAlias = Annotated[float, _Quantity("power", positive=True)]
 Rate: TypeAlias = Annotated[float, _Quantity("rate", positive=True)]
+Share: TypeAlias = Annotated[float, _Quantity("share", positive=True)]
 
 
 def _scaled(

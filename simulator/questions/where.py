@@ -102,7 +102,8 @@ class Where:
     """A machine: ``topology`` is a path, a built-in name, or a single GPU or CPU of the catalogue.
 
     ``nodes`` of it are joined by links of the part ``fabric``, or by default of the adapters' own.  ``slow_links``
-    change the bandwidth given by the file, and ``neighbours`` take bandwidth away.
+    change the bandwidth given by the file, and ``neighbours`` take bandwidth away.  ``shared_network``: the share by
+    which other jobs may lower the rates between nodes, by default the file's; ``congested``: they do so all the time.
     """
 
     topology: str
@@ -110,6 +111,8 @@ class Where:
     fabric: str | None = None
     slow_links: tuple[SlowLink, ...] = ()
     neighbours: tuple[Neighbour, ...] = ()
+    shared_network: float | None = None
+    congested: bool = False
 
 
 @dataclass(frozen=True, slots=True)

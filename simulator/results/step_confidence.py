@@ -51,7 +51,7 @@ def step_confidence(result: TrainingRun) -> Confidence:
     """Return the uncertainty of a step's time; ideal schedules, which cannot be measured, have no band."""
     if not result.counts_software and result.servers is None:
         return OF_A_BOUND
-    return confidence_of(result.step_time_s, step_composition(result), result.question)
+    return confidence_of(result.step_time_s, step_composition(result), result.question, result.shared)
 
 
 def step_trust(result: TrainingRun) -> Trust | None:

@@ -218,6 +218,7 @@ class Pricer:
         """Return seconds of a step that gathers units one ahead, as in :mod:`simulator.training.sharded`."""
         layout = way.layout
         units = [(cost, *self._exchanges_s(cost, layout, question, element)) for cost in costs]
+        alone = question.options.framework == "deepspeed-zero3" and not question.prefetches
         passes = [(unit, False) for unit in units] + [(unit, True) for unit in reversed(units)]
         end_s = exchanged_s = 0.0  # ends of computation and of exchanges
         before_s = batch_s = 0.0
@@ -229,7 +230,7 @@ class Pricer:
             for place, ((cost, _, scatter_s, sum_s), backward) in enumerate(passes):
                 following_s = passes[place + 1][0][1] if place + 1 < len(passes) else 0.0
                 following_s *= 2 if question.gathers_again and backward else 1
-                ahead = question.prefetches or not backward
+                ahead = question.prefetches or not (backward or alone)
                 starts_s = end_s
                 end_s = max(end_s, gathered_s) + (cost.backward_s if backward else cost.forward_s)
                 if following_s:
@@ -237,6 +238,7 @@ class Pricer:
                 gathered_s = exchanged_s if following_s else 0.0
                 if backward:
                     exchanged_s = max(exchanged_s, end_s) + scatter_s + (sum_s if last else 0.0)
+                    gathered_s = max(gathered_s, exchanged_s if alone else 0.0)
             batch_s = end_s - before_s
         skipped_s = (way.micro_batches - explicit) * batch_s
         return skipped_s + max(end_s, exchanged_s) + sum(_update_s(layout, cost) for cost in costs)

@@ -154,7 +154,8 @@ def _cluster(lookup: Resolver, folder: Path | None, n_nodes: int | None, fabric:
             raise InputError(source.fault(("cluster", "groups"), str(error), key=True)) from None
         raise
     price = spec.price_per_hour.times(more) if spec.price_per_hour else made.price_per_hour
-    made = replace(made, price_per_hour=price, messages=cluster.messages, file=source.file)
+    shared = spec.shared_network or made.shared_network if fabric is None else None
+    made = replace(made, price_per_hour=price, messages=cluster.messages, file=source.file, shared_network=shared)
     if is_written:
         made = replace(made, name=spec.name, description=spec.description or made.description, aliases=spec.aliases)
     return with_rate_note(made, fabric_part) if fabric is not None and fabric_part is not None else made
