@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 from pydantic_core.core_schema import CoreSchema, float_schema, no_info_before_validator_function
 
 from simulator.errors import nearest, one_line
-from simulator.package_data import own_data
+from simulator.records import own_data
 
 
 class _Dimension(NamedTuple):

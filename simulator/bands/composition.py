@@ -6,8 +6,7 @@ from functools import lru_cache
 from typing import Literal
 
 from simulator.bands import Chain, Evidence, MeasuredCoverage, Spread
-from simulator.package_data import own_data
-from simulator.records import dataclass
+from simulator.records import dataclass, own_data
 
 LEVEL = 0.8
 OF_SHARED = "its upper end is with rates between machines {}lower, as other jobs share the network"

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, get_args
 
 from simulator.errors import InputError, mention, one_line
-from simulator.package_data import own_data
 from simulator.questions.checks import Checked
-from simulator.records import dataclass
+from simulator.records import dataclass, own_data
 from simulator.units import format_duration
 
 NCCL_TODAY = (2, 30)

@@ -7,9 +7,8 @@ from typing import Literal
 from simulator.bands import exchange_chain, host_chain
 from simulator.bands.composition import ClassShare as Share
 from simulator.bands.composition import Composition, class_of, memory_spreads
-from simulator.package_data import own_data
 from simulator.plan.plan import Flow, Fragment, Part
-from simulator.records import dataclass
+from simulator.records import dataclass, own_data
 from simulator.results.changed import is_changed
 from simulator.results.confidence import OF_A_BOUND, Confidence, confidence_of, exchange_facts, main_format, steps_alike
 from simulator.results.training_run import TrainingRun

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.errors import Fault, InputError, mention, nearest, one_line, refused
-from simulator.package_data import own_data
-from simulator.records import replace
+from simulator.records import own_data, replace
 from simulator.topology import Topology, catalogue
 from simulator.topology.catalogue import validate_in_part
 from simulator.topology.cluster import Group, compose_cluster, with_flow_note, with_rate_note

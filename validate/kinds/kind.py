@@ -10,9 +10,8 @@ from simulator.api import Session
 from simulator.api.session import Question
 from simulator.bands.composition import Band, SharedNetwork
 from simulator.errors import InputError, nearest, one_line
-from simulator.package_data import own_data, own_patterns
 from simulator.questions.step import StepQuestion
-from simulator.records import dataclass, field, replace
+from simulator.records import dataclass, field, own_data, own_patterns, replace
 from simulator.results.confidence import OF_A_BOUND, Confidence, confidence_of
 from simulator.topology.parts import CpuPart, GpuPart
 from validate.tables.cells import MAX_HELD, CsvRecord, NotScored, measured_time, read_records, size_bytes, unscored
