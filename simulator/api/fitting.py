@@ -277,13 +277,13 @@ def _more_devices(search: StepFitting) -> Iterator[tuple[str, StepQuestion | Non
     if question.options.has_backward:
         options = replace(question.options, recompute="full", recompute_blocks=None)
         ways.append((f" {word_of('recompute')}", replace(question, options=options)))
-    degrees = _DEGREES if question.offload == "none" else (1,)
+    degrees, bound = (_DEGREES, "") if question.offload == "none" else ((1,), f" {word_of('bind_cores_to_rank')}")
     for number in (search.count * 2**power for power in range(1, _MOST_DOUBLINGS)):
         there = _place_of(search, number)
         for tp in (degree for degree in degrees if number % degree == 0):
             for words, asked in ways:
                 layout = Layout(tp=tp, sp=tp > 1, zero=3)
-                how = f"{word_of('parallel')} {layout.words}{words}"
+                how = f"{word_of('parallel')} {layout.words}{words}{bound}"
                 try:
                     own = divided(network, layout.on(number))
                     need = device_memory(own, asked, device, layout.on(number))
@@ -291,7 +291,7 @@ def _more_devices(search: StepFitting) -> Iterator[tuple[str, StepQuestion | Non
                         continue
                     if there is not None:
                         said, where, gpus = there
-                        way = changed(asked, where=where, gpus=gpus, layout=layout)
+                        way = changed(asked, where=where, gpus=gpus, layout=layout, bind_cores=bound != "")
                         if replace(search, question=way, count=number).fits(way):
                             yield f"{said} {how}", way
                             return
@@ -335,10 +335,14 @@ def _other_offloads(search: StepFitting) -> Iterator[Way]:
     for kept in ("none", "optimizer", "optimizer+parameters"):
         with suppress(InputError):  # what does not go with the step, or has no host
             if question.offload != kept:
-                asked = changed(question, layout=layout, offload=kept)
+                bound, options = kept != "none" and count > 1, question.options
+                options = replace(options, framework="deepspeed-zero3") if kept.endswith("parameters") else options
+                asked = changed(question, layout=layout, offload=kept, options=options, bind_cores=bound)
                 refuse_all(asked.device_faults(count))
                 if search.fits(asked) and search.context.step(asked).fits:
-                    yield f"{begin}{word_of('offload')} {kept}", asked
+                    words = f"{kept} {word_of('bind_cores_to_rank')}" if bound else kept
+                    words += f" {word_of('framework')} {options.framework}" if options != question.options else ""
+                    yield f"{begin}{word_of('offload')} {words}", asked
 
 
 def _larger_device(search: StepFitting, needed_bytes: float) -> Iterator[str]:

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from simulator.records import dataclass, field, own_data
+from simulator.package_data import own_data
+from simulator.records import dataclass, field
 
 Chain = tuple[str, ...]
 LARGE_BYTES = 1 << 20

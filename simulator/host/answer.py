@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 
 from simulator.errors import InputError
+from simulator.package_data import own_data
 from simulator.questions.single import AccessQuestion, CopyQuestion
-from simulator.records import dataclass, field, fields, own_data
+from simulator.records import dataclass, field, fields
 
 
 @dataclass(frozen=True, slots=True)

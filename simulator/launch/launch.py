@@ -91,7 +91,7 @@ class _General:
     """Reads arguments of Megatron-LM, DeepSpeed, and Hugging Face's Trainer into *found*."""
 
     def __init__(self, args: Arguments, launcher: Arguments, ranks: LaunchRanks, found: LaunchLine) -> None:
-        self.args, self.ranks, self.found, self.options = args, ranks, found, found.options
+        self.args, self.launcher, self.ranks, self.found, self.options = args, launcher, ranks, found, found.options
         self.deepspeed = DeepSpeed()
         path = args.text("deepspeed-config") or args.value("deepspeed") or launcher.text("deepspeed-config-file")
         if path is not None:
@@ -189,6 +189,7 @@ class _General:
             options.pop("fused_optimizer", None)
         if deepspeed.round_robin and zero < 3 and self.ranks.whole != 1:
             options["round_robin_gradients"] = True
+        options |= {"bind_cores_to_rank": True} if self.launcher.flag("bind-cores-to-rank") else {}
 
     def _format(self) -> str | None:
         args, deepspeed, trainer = self.args, self.deepspeed, self.trainer

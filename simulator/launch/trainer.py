@@ -144,9 +144,6 @@ def _read_sharding(args: Arguments, launcher: Arguments, found: Trainer) -> None
         found.in_nodes = known.startswith("hybrid")
         if launcher.flag("fsdp-offload-params") or "offload" in how:
             found.offload = "optimizer+parameters"
-            if found.zero != 3:
-                of, name = (args, "fsdp") if "offload" in how else (launcher, "fsdp-offload-params")
-                of.fault(name, f"{known} with offload is not modelled; full_shard is")
     sizes = {key: f"parallelism-config-{key}-size" for key in ("tp", "cp", "sp", "dp-shard", "dp-replicate")}
     given = {key: name for key, name in sizes.items() if divides(launcher.text(name) or "1")}
     for key, part in (("tp", "layer"), ("cp", "sequence"), ("sp", "sequence")):

@@ -81,9 +81,8 @@ class StepQuestion(Checked):
       again and its backward pass too (reentrant checkpoints around FSDP's units).
     - ``bucket_views``: gradients are parts of DistributedDataParallel's buckets (``gradient_as_bucket_view``).
     - ``prefetches``: with ``zero=3``, the next unit of the backward pass is gathered while one computes (BACKWARD_PRE),
-      otherwise after it; ``deepspeed-zero3`` then exchanges nothing in either pass while one computes, as a fetch
-      waits for the device (until 0.5.9: stage3.py, ``_synchronize_communication``).  With ``zero=1`` and 2,
-      parameters are gathered during the next step, otherwise after the update.
+      otherwise after it.  With ``zero=1`` and 2, parameters are gathered during the next step, otherwise after the
+      update.
     - ``contention``: concurrent computation and communication slow each other, gradients are copied into and out of
       buckets, and all ranks wait for the slowest; otherwise everything runs as if alone, on equal devices.
     - ``threads``: threads of a CPU; by default one per core.
@@ -101,7 +100,8 @@ class StepQuestion(Checked):
     - ``checkpoints``: failures and checkpoints of a run of such steps.
     - ``input``: the input pipeline; by default each step finds its samples on the devices.
     - ``offload``: what the host's memory holds, and its CPUs update: the state of the ``optimizer`` (DeepSpeed's
-      ZeRO-Offload), or the parameters too (ZeRO-3 offload, FSDP's CPUOffload).
+      ZeRO-Offload), or the parameters too (ZeRO-3 offload).
+    - ``bind_cores``: each rank that offloads has its own cores (DeepSpeed's ``--bind_cores_to_rank``).
     - ``round_robin``: parameters go round the ranks, which then copy gradients to the host at the same time
       (DeepSpeed's ``round_robin_gradients``); with ``zero=1`` or 2 and ``offload``.
     - ``programs``: processes that each run such a step on the same GPU, which runs kernels of one process at a time.
@@ -145,6 +145,7 @@ class StepQuestion(Checked):
     offload: Offload = "none"
     offload_to: OffloadTo = "host"
     round_robin: bool = False
+    bind_cores: bool = False
     programs: Annotated[int, From(1, 64)] = 1
     software: Software = TODAY
 
@@ -196,6 +197,12 @@ class StepQuestion(Checked):
             other = mention("programs", self.programs) if self.programs > 1 else mention("divided")
             yield f"{said}: is not modelled with {other}"
         of_deepspeed = options.framework in ("deepspeed-zero3", "megatron") or self.offload == "optimizer"
+        if not of_deepspeed:
+            stage_3 = f"{mention('framework', 'deepspeed-zero3')} or {mention('offload', 'optimizer')}"
+            yield f"{said}: published steps with FSDP's CPUOffload take twice the predicted time; take {stage_3}"
+        if options.optimizer == "adam-loop":
+            why = "torch's Adam, tensor by tensor, takes a CPU 1.7 to 1.9 times the predicted time"
+            yield f"{said}: {why}; take {mention('optimizer', 'adam')}, DeepSpeed's"
         if self.offload_to == "nvme" and not (of_deepspeed and layout.zero in (0, 3)):
             stage_3 = f"{mention('layout', 'fsdp')} and {mention('framework', 'deepspeed-zero3')}"
             yield f"{mention('offload_to', 'nvme')}: DeepSpeed's stage 3 alone has it; take {stage_3}"
@@ -256,7 +263,8 @@ class StepQuestion(Checked):
             yield "contention", "applies to one process for each GPU"
         optimizer = mention("offload", "optimizer")
         if asked.offload == "none":
-            yield "offload_to", f"applies to what is offloaded; add {optimizer}"
+            of_offload = f"applies to what is offloaded; add {optimizer}"
+            yield from ((name, of_offload) for name in ("offload_to", "bind_cores"))
         if asked.offload == "none" or layout.zero not in (1, 2):
             yield "round_robin", f"is about copies to the host, with {mention('layout', 'zero=2')} and {optimizer}"
         of_shards = _OF_SHARDS if asked.options.recompute == "full" else _OF_SHARDS | _OF_RECOMPUTED

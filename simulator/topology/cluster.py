@@ -75,7 +75,6 @@ def compose_cluster(
         transport=_transport([group.node for group in groups]),
         n_nodes=n_nodes,
         notes=tuple(dict.fromkeys(note for group in groups for note in group.node.notes)),
-        shared_network=None if fabric else max(group.node.shared_network or 0.0 for group in groups) or None,
         price_per_hour=summed([node.price_per_hour and node.price_per_hour.times(n) for node, n, *_ in groups]),
     )
 

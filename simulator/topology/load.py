@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from simulator.errors import Fault, InputError, mention, nearest, one_line, refused
-from simulator.records import own_data, replace
+from simulator.package_data import own_data
+from simulator.records import replace
 from simulator.topology import Topology, catalogue
 from simulator.topology.catalogue import validate_in_part
 from simulator.topology.cluster import Group, compose_cluster, with_flow_note, with_rate_note
@@ -153,8 +154,7 @@ def _cluster(lookup: Resolver, folder: Path | None, n_nodes: int | None, fabric:
             raise InputError(source.fault(("cluster", "groups"), str(error), key=True)) from None
         raise
     price = spec.price_per_hour.times(more) if spec.price_per_hour else made.price_per_hour
-    shared = spec.shared_network or made.shared_network if fabric is None else None
-    made = replace(made, price_per_hour=price, messages=cluster.messages, file=source.file, shared_network=shared)
+    made = replace(made, price_per_hour=price, messages=cluster.messages, file=source.file)
     if is_written:
         made = replace(made, name=spec.name, description=spec.description or made.description, aliases=spec.aliases)
     return with_rate_note(made, fabric_part) if fabric is not None and fabric_part is not None else made

@@ -132,6 +132,7 @@ class CpuPart(Part):
     )
     memory_size: MemorySize | None = told("Memory attached to this socket")
     memory_bandwidth: Bandwidth | None = told("What all channels together sustain")
+    numa_nodes: int = told("NUMA nodes of the socket, which divide its channels", 1, gt=0)
     memory_latency: Duration | None = told("First word, local")
     core_bandwidth: Bandwidth | None = told("What one core alone sustains from memory")
     lines_in_flight: int | None = told("Lines of a stream that a core, with prefetchers, awaits", gt=0, le=4096)

@@ -3,11 +3,10 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import ceil
-from typing import Literal
 
 from simulator.devices.cpu.memory import bandwidth
 from simulator.devices.dispatch import dispatch_time
-from simulator.devices.optimizer import optimizer_kernels, state_copies, tensor_passes
+from simulator.devices.optimizer import optimizer_kernels, state_copies
 from simulator.devices.predict import Device, kernel_cost
 from simulator.errors import InputError, mention, refused
 from simulator.network.routing import Router
@@ -17,8 +16,8 @@ from simulator.questions.step import StepQuestion
 from simulator.records import dataclass
 from simulator.step.issue import work_of
 from simulator.step.launch import Launch
-from simulator.step.precision import casts, gradient_bytes, has_master, storage_of
-from simulator.topology.parts import StoragePart
+from simulator.step.precision import casts, gradient_bytes, storage_of
+from simulator.topology.parts import CpuPart, StoragePart
 from simulator.training.data_parallel import (
     GradientBucket,
     StepOutline,
@@ -49,40 +48,28 @@ _CHECKS = ((0, 8), (8, 0), (0, 4), (4, 1), (4, 1), (2, 1), (1, 4), (4, 0), (0, 4
 class OffloadScheme:
     """What a way to offload moves and keeps, in bytes an element."""
 
-    way: Literal["zero-2", "zero-3", "fsdp"]
+    of_units: bool  # as stage 3 does
     has_parameters: bool
-    kept_bytes: int  # of a parameter as it is updated
-    stored_bytes: int  # and as it is computed with
+    stored_bytes: int  # of a parameter as it is computed with
     gradient_bytes: int
     on_disks: bool = False
 
     def update_kernels(self, question: StepQuestion, elements: int) -> list[Streaming]:
         """Return the passes of the update of *elements* on a CPU."""
-        optimizer, fused = question.options.optimizer, question.options.fused_optimizer
-        size = elements * self.kept_bytes
-        if optimizer == "adam" and (fused or self.way != "fsdp"):
-            passes = list(optimizer_kernels("adam", elements, self.kept_bytes, fused=True))
-        elif optimizer in ("adam", "adam-loop"):
-            loop = [each for each in tensor_passes("adam-loop") if each.reads]
-            passes = [Streaming("adam_step", elements, each.reads * size, each.writes * size) for each in loop]
-        else:
-            passes = list(optimizer_kernels(optimizer, elements, self.kept_bytes, fused=fused))
-        if self.way == "fsdp":
-            return passes
+        rule, fused = question.options.optimizer, question.options.fused_optimizer
+        passes = optimizer_kernels(rule, elements, fused=fused or rule == "adam")  # torch's loop is refused
         scaled = Streaming("mul_scalar_inplace", elements, elements * _FP32, elements * _FP32)
         return [scaled, *passes, Streaming("copy", elements, elements * _FP32, elements * self.stored_bytes)]
 
     def host_bytes(self, question: StepQuestion, updated: float, kept: float) -> float:
         """Return the bytes that a rank keeps on the host: of *updated* elements, and of *kept* parameters in all."""
-        state = updated * self.kept_bytes * state_copies(question.options.optimizer)
-        if self.way == "fsdp":
-            return state + kept * self.kept_bytes + updated * self.kept_bytes  # parameters and gradients
+        state = updated * _FP32 * state_copies(question.options.optimizer)
         if self.on_disks:
             buffers = _BUFFERS * min(updated, _PART) * _FP32
             buffers += _UNIT_BUFFERS * self.stored_bytes if self.has_parameters else 0.0
             return updated * self.gradient_bytes + buffers
         held = state + 2 * updated * _FP32  # the fp32 copies of parameters and gradients
-        if self.way == "zero-3":
+        if self.of_units:
             return held + updated * self.gradient_bytes + (kept * self.stored_bytes if self.has_parameters else 0.0)
         sums = updated * self.gradient_bytes if question.micro_batches > 1 and question.layout.zero != 1 else 0.0
         return held + sums + updated * self.stored_bytes  # with the pinned buffer
@@ -91,22 +78,19 @@ class OffloadScheme:
         """Return the bytes that a rank keeps on disks: of *updated* elements, and of *kept* parameters in all."""
         if not self.on_disks:
             return 0.0
-        state = updated * self.kept_bytes * (1 + state_copies(question.options.optimizer))
+        state = updated * _FP32 * (1 + state_copies(question.options.optimizer))
         return state + updated * _FP32 + (kept * self.stored_bytes if self.has_parameters else 0.0)
 
 
 def scheme_of(question: StepQuestion) -> OffloadScheme:
     """Return how *question*, which offloads, does so."""
     options, has_parameters = question.options, question.offload == "optimizer+parameters"
-    is_fsdp = has_parameters and options.framework not in ("deepspeed-zero3", "megatron")  # which DeepSpeed divides
     stored = ELEMENT_BYTES["fp32" if question.gathers_in_fp32 else storage_of(options.precision)]
-    is_wide = not is_fsdp or casts(options.precision) or has_master(options.precision)
     of_units = has_parameters or question.layout.zero == 3 or question.offload_to == "nvme"
     gradient = gradient_bytes(options, sums_in_fp32=question.sums_in_fp32)
     return OffloadScheme(
-        "fsdp" if is_fsdp else "zero-3" if of_units else "zero-2",
+        of_units,
         has_parameters,
-        _FP32 if is_wide else stored,
         _FP32 if casts(options.precision) and not of_units else stored,
         stored if of_units and not question.sums_in_fp32 else gradient,
         question.offload_to == "nvme",
@@ -125,10 +109,17 @@ class OffloadWriter:
         self._builder, self._places, self._router, self._question = builder, places, router, question
         self._machine = machine = router.machine
         gpus = [nodes[0] for nodes in machine.sorts(ranks).values()]
-        ends = [(gpu, cpu) for gpu in gpus if (cpu := router.nearest_cpu(gpu)) is not None]
-        if len(ends) < len(gpus):
-            alone = next(gpu for gpu in gpus if router.nearest_cpu(gpu) is None)
+        alone = next((gpu for gpu in gpus if router.nearest_cpu(gpu) is None), None)
+        if alone is not None:
             raise InputError(f"no CPU is linked to {machine.nodes[alone].name}, and the host is to update")
+        own = [node.index for node in machine.nodes_of(machine.locate(ranks[0])[1]) if node.kind == "cpu"]
+        if len(gpus) == 1:
+            own = [router.nearest_cpu(gpus[0]) or own[0]]
+        elif not question.bind_cores:
+            allowed = f"add {mention('bind_cores')} if each has its own, or take {mention('gpus', 1)}"
+            why = f"share a host's cores, and published steps then take 1.3 to 5 times the predicted time; {allowed}"
+            raise refused("offload", f"{len(gpus)} ranks {why}", question.offload)
+        ends = [(gpu, own[number * len(own) // len(gpus)]) for number, gpu in enumerate(gpus)]  # in the order of cores
         back = [(cpu, gpu) for gpu, cpu in ends]
         self._routes = {TO_CPU: [router.route(*each) for each in ends], TO_GPU: [router.route(*each) for each in back]}
         self._cpus = Counter(cpu for _, cpu in ends)
@@ -154,7 +145,7 @@ class OffloadWriter:
 
     def _most(self, elements: int, of: int, shards: int) -> tuple[float, int]:
         """Return the most elements of a bucket that one rank has, and the ranks that have any."""
-        if self.scheme.way != "zero-2" or self._question.round_robin:
+        if self.scheme.of_units or self._question.round_robin:
             return elements / shards, shards
         return min(float(elements), of / shards), ceil(elements * shards / of)
 
@@ -162,12 +153,10 @@ class OffloadWriter:
         self, elements: int, of: int, shards: int, after: Sequence[int], number: int, *, ends: bool
     ) -> list[int]:
         """Add the copies of a bucket, of which *shards* ranks have parts of *of* elements; return the last ones."""
-        last, each, way, gradient = list(after), elements / shards, self.scheme.way, self.scheme.gradient_bytes
+        last, each, gradient = list(after), elements / shards, self.scheme.gradient_bytes
         fetched, sent = (TO_GPU, gradient), (TO_CPU, gradient)
         moves = [fetched] * (number > 0) + [(TO_CPU, _FP32 if ends else gradient)]
-        if way == "fsdp":
-            moves = [(TO_CPU, self.scheme.kept_bytes)]
-        elif way == "zero-3":
+        if self.scheme.of_units:
             moves = ([fetched, sent] if number else [sent, fetched]) + [(TO_CPU, _FP32)] * ends
         most, copying = self._most(elements, of, shards)
         for stage, element_bytes in moves:
@@ -175,14 +164,7 @@ class OffloadWriter:
             last = self._added(stage, flows, each * element_bytes, last, number)
         if self.scheme.on_disks and ends:
             self._written = self._swapped(TO_DISK, each * _FP32, last, number)
-        if way == "fsdp" and number:
-            size = round(each) * self.scheme.kept_bytes
-            last = self._on_cpus([Streaming("add", round(each), 2 * size, size)], last, number)
         return last
-
-    def waits(self, number: int) -> bool:
-        """Return whether the host waits for the copies of micro-batch *number* before it issues on."""
-        return self.scheme.way != "fsdp" or number > 0
 
     def after_skipped(self, ends: Sequence[int], skipped: Mapping[str, int]) -> list[int]:
         """Return what stands for *ends* after micro-batches that activities, by stream, stand for."""
@@ -192,7 +174,7 @@ class OffloadWriter:
         """Add the copy of *elements* parameters of each rank to its GPU, if the host keeps them; return its end."""
         if not self.scheme.has_parameters:
             return []
-        size = elements * (self.scheme.kept_bytes if self.scheme.way == "fsdp" else self.scheme.stored_bytes)
+        size = elements * self.scheme.stored_bytes
         after = self._swapped(FROM_DISK, size, after, number)
         return self._added(TO_GPU, self._flows_of(TO_GPU, size), size, after, number)
 
@@ -201,13 +183,14 @@ class OffloadWriter:
         if round(elements) < 1:
             return list(after)
         scheme, size = self.scheme, elements * self.scheme.stored_bytes
-        state = elements * scheme.kept_bytes * (1 + state_copies(self._question.options.optimizer))
+        moments = elements * _FP32 * state_copies(self._question.options.optimizer)
+        state = elements * _FP32 + moments
         after = self._swapped(FROM_DISK, state + elements * _FP32, [*after, *self._written], number)
-        ends = self._on_cpus(scheme.update_kernels(self._question, round(elements)), after, number)
+        ends = self._updated(scheme.update_kernels(self._question, round(elements)), 2 * moments, after, number)
         ends = self._swapped(TO_DISK, state + (size if scheme.has_parameters else 0.0), ends, number)
         if scheme.has_parameters:
             return ends
-        return self._added(TO_GPU, self._flows_of(TO_GPU, size, staged=scheme.way == "zero-3"), size, ends, number)
+        return self._added(TO_GPU, self._flows_of(TO_GPU, size, staged=scheme.of_units), size, ends, number)
 
     def _flows_of(
         self, stage: str, n_bytes: float, copying: int | None = None, *, staged: bool = False
@@ -242,13 +225,15 @@ class OffloadWriter:
                 parts.append(Flow(self._router.route(*ends), n_bytes))
         return self._added(stage, parts, each_bytes, after, number)
 
-    def _on_cpus(self, kernels: Sequence[Streaming], after: Sequence[int], number: int) -> list[int]:
-        """Add *kernels* of each rank on its CPU, which all cores of the socket run; its ranks share them."""
+    def _updated(self, kernels: Sequence[Streaming], spread: float, after: Sequence[int], number: int) -> list[int]:
+        """Add *kernels* of each rank on its cores; all threads touch *spread* bytes first, one on its node the rest."""
         n_bytes, nodes = float(sum(kernel.bytes for kernel in kernels)), self._machine.nodes
         works: list[Part] = []
         for cpu, count in self._cpus.items():
             costs = [kernel_cost(self._places.host_of(cpu), kernel, cold=1.0) for kernel in kernels]
+            over = max(1.0, (part.numa_nodes if isinstance(part := nodes[cpu].part, CpuPart) else 1) / count)
             time_s, moved = sum(cost.time_s for cost in costs), sum(cost.bytes for cost in costs)
+            time_s *= over - (over - 1.0) * spread / n_bytes
             loads: list[tuple[Resource, float]] = [(f"{nodes[cpu].name}:cores", float(count))]
             bus = self._machine.memory_bus.get(cpu)
             if bus is not None:

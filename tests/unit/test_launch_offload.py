@@ -134,13 +134,25 @@ def test_a_line_is_answered_as_its_options(tmp_path: Path, capsys: pytest.Captur
     network = ["--topology", "dgx-h100", "--workload", "gpt2", "--set", "layers=2", "--json"]
     answers = []
     for words in (
-        ["--launch", f"deepspeed --num_gpus 8 train.py --deepspeed_config {path}"],
+        ["--launch", f"deepspeed --num_gpus 8 --bind_cores_to_rank train.py --deepspeed_config {path}"],
         [
             *("--batch", "1", "--parallel", "fsdp", "--offload", "optimizer+parameters", "--precision", "master-bf16"),
-            *("--optimizer", "adam", "--fused-optimizer", "--framework", "deepspeed-zero3"),
+            *("--optimizer", "adam", "--fused-optimizer", "--framework", "deepspeed-zero3", "--bind-cores-to-rank"),
         ],
     ):
         assert run([*network, *words]) == 0
         answers.append(json.loads(capsys.readouterr().out)["results"][0])
     assert answers[0]["offload"] == answers[1]["offload"]
     assert answers[0]["step_time_s"] == answers[1]["step_time_s"]
+
+
+def test_several_ranks_of_a_host_need_cores_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "ds.json"
+    zero = {"stage": 2, "offload_optimizer": CPU}
+    settings = {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True}, "zero_optimization": zero}
+    path.write_text(json.dumps(settings), encoding="utf-8")
+    network = ["--topology", "dgx-h100", "--workload", "gpt2", "--set", "layers=2", "--json"]
+    for word, status in (("", 2), ("--bind_cores_to_rank ", 0)):
+        line = f"deepspeed --num_gpus 2 {word}train.py --deepspeed_config {path}"
+        assert run([*network, "--launch", line]) == status
+    assert "2 ranks share a host's cores" in capsys.readouterr().err

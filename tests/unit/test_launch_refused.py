@@ -87,7 +87,6 @@ def test_deepspeeds_configuration(
         (f"{GPT} --window-size 128,0", "window-size", "attention to 128 of 1024 tokens"),
         (f"{GPT} --yaml-cfg x.yaml", "yaml-cfg", "write its settings as arguments"),
         (f"{GPT} --hybrid-override-pattern M-M*", "hybrid-override-pattern", "layers other than attention"),
-        (f"{TRAINER} --fsdp 'shard_grad_op offload auto_wrap'", "fsdp", "shard_grad_op with offload is not modelled"),
         (f"{TRAINER} --load_in_8bit True", "load-in-8bit", "fewer bits"),
         (f"{TRAINER} --load_in_4bit True", "load-in-4bit", "add --lora-r"),
         (f"{TRAINER} --lora_r 8 --quantization_bit 8", "quantization-bit", "8 bits are not modelled; 4 are"),
@@ -95,11 +94,6 @@ def test_deepspeeds_configuration(
         (f"{TRAINER} --use_peft", "use-peft", "add --lora-r"),
         (ACCELERATE.format("--use_deepspeed --zero_stage 3 --offload_param_device nvme"), "offload-param", DISKS),
         (ACCELERATE.format("--zero_stage 3 --offload_optimizer_device cpu"), "offload-optimizer", HELD),
-        (
-            ACCELERATE.format("--use_fsdp --fsdp_sharding_strategy 2 --fsdp_offload_params true"),
-            "fsdp-offload-params",
-            "shard_grad_op with offload is not modelled",
-        ),
         (ACCELERATE.format("--use_megatron_lm"), "use-megatron-lm", "degrees of parallelism are not read"),
         (ACCELERATE.format("--use_fsdp --fsdp_sharding_strategy 7"), "fsdp-sharding-strategy", "'7' is not known"),
     ],
@@ -126,8 +120,6 @@ def test_a_file_of_fsdps_settings_is_read(tmp_path: Path) -> None:
     path.write_text('{"offload_params": true}', encoding="utf-8")
     found = read_launch(f"{TRAINER} --fsdp full_shard --fsdp_config {path}")
     assert found.options["offload"] == "optimizer+parameters"
-    with pytest.raises(InputError, match=r"fsdp\.json:1:\d+: --fsdp-offload-params: shard_grad_op with"):
-        read_launch(f"{TRAINER} --fsdp shard_grad_op --fsdp_config {path}")
 
 
 ZERO3 = """\

@@ -181,7 +181,7 @@ def test_nothing_is_ranked_whose_band_exceeds_the_memory_without_a_mark(capsys: 
     "words",
     [
         "--topology dgx-h100 --workload gpt2 --batch 2 --parallel fsdp",
-        "--topology dgx-h100 --workload gpt2 --batch 2 --parallel zero=2 --offload optimizer --precision master-bf16",
+        "--topology dgx-h100 --workload gpt2 --batch 2 --gpus 1 --offload optimizer --precision master-bf16",
         "--topology dgx-h100 --workload gpt2 --batch 2 --parallel pp=4,tp=2 --micro-batches 4",
         "--topology dgx-h100 --gpus 1 --workload gpt2 --batch 2 --mode inference",
         "--topology dgx-h100 --device cpu0 --workload gpt2 --batch 2",

@@ -34,6 +34,7 @@ _FAILS = f"{_STEP} --mtbf 1h --checkpoint-time 5s"
 _BEST = "--topology p3.16xlarge --gpus 2 --workload alexnet --global-batch 8 --jobs 1"
 _BEST += " --parallel tp=1,pp=1 --recompute none"  # few layouts
 _SCALE = "--topology p3.16xlarge --workload alexnet --gpus 2,4"
+_BOUND = f"{_SCALE} --batch 2 --offload optimizer --bind-cores-to-rank"
 _SCALE_BERT = _SCALE.replace("alexnet", "bert-base") + " --set layers=2 --seq-len 64 --batch 1"
 
 # For each option: a question, and a value that changes its answer when added or replaced.
@@ -47,7 +48,6 @@ SIMULATE: dict[str, tuple[str, str]] = {
     "--nccl": (f"{_P3} bytes:1MB --strategy nccl", "2.7"),
     "--servers": (f"{_P3} bytes:1MB --strategy parameter-server", "cpu1"),
     "--slow-link": (f"{_P3} bytes:1MB --strategy ring", "gpu0-gpu1:0.1x"),
-    "--shared-network": (f"{_P3} bytes:100MB --strategy nccl --nodes 2", "40%"),
     "--neighbour": (f"{_P3} bytes:1MB --strategy ring", "gpu0-gpu1:5GB/s"),
     "--collective": (f"{_P3} bytes:1MB --strategy ring", "all-gather"),
     "--root": (f"{_P3} bytes:1MB --strategy gpu0 --collective broadcast --gpus 0,1,2,3,4", "1"),
@@ -71,7 +71,7 @@ SIMULATE: dict[str, tuple[str, str]] = {
         ),
         "nvme",
     ),
-    "--round-robin-gradients": (f"{_DP} --parallel zero=2 --offload optimizer", ""),
+    "--round-robin-gradients": (f"{_DP} --parallel zero=2 --offload optimizer --bind-cores-to-rank", ""),
     "--programs": (_STEP, "2"),
     "--micro-batches": (_STEP, "2"),
     "--micro-batch": (f"{_P3} resnet18 --gpus 2 --global-batch 8", "2"),
@@ -139,7 +139,6 @@ SIMULATE: dict[str, tuple[str, str]] = {
     "best --nodes": (f"{_BEST} --nodes 2 --fabric 10Gbit/s".replace("--gpus 2 ", "--gpus 0,8 "), "3"),
     "best --gpus": (_BEST, "4"),
     "best --fabric": (f"{_BEST} --nodes 2 --fabric 10Gbit/s".replace("--gpus 2 ", "--gpus 0,8 "), "100Gbit/s"),
-    "best --shared-network": (f"{_BEST} --nodes 2 --fabric 10Gbit/s".replace("--gpus 2 ", "--gpus 0,8 "), "40%"),
     "best --global-batch": (_BEST, "16"),
     "best --micro-batch": (_BEST, "1"),
     "best --parallel": (_BEST, "tp=1,pp=1,zero=1"),
@@ -172,21 +171,14 @@ SIMULATE: dict[str, tuple[str, str]] = {
     "scale --workload": (f"{_SCALE} --batch 2", "alexnet-owt"),
     "scale --nodes": ("--topology p3.2xlarge --fabric 10Gbit/s --workload alexnet --batch 2 --nodes 1,2", "1,3"),
     "scale --gpus": (f"{_SCALE} --batch 2", "2,3"),
-    "scale --shared-network": (
-        "--topology p3.2xlarge --fabric 10Gbit/s --workload alexnet --batch 2 --nodes 1,2",
-        "40%",
-    ),
     "scale --fabric": ("--topology p3.2xlarge --fabric 10Gbit/s --workload alexnet --batch 2 --nodes 1,2", "25Gbit/s"),
     "scale --batch": (f"{_SCALE} --batch 2", "4"),
     "scale --global-batch": (f"{_SCALE} --global-batch 4", "8"),
     "scale --micro-batches": (f"{_SCALE} --batch 2", "2"),
     "scale --micro-batch": (f"{_SCALE} --global-batch 4", "1"),
-    "scale --offload-to": (
-        "--topology dgx-2 --workload alexnet --gpus 2,4 --batch 2 --parallel fsdp --offload optimizer",
-        "nvme",
-    ),
-    "scale --offload": (f"{_SCALE} --batch 2 --parallel zero=2", "optimizer"),
-    "scale --round-robin-gradients": (f"{_SCALE} --batch 2 --parallel zero=2 --offload optimizer", ""),
+    "scale --offload-to": (f"{_BOUND.replace('p3.16xlarge', 'dgx-2')} --parallel fsdp", "nvme"),
+    "scale --offload": (f"{_BOUND} --parallel fsdp --framework deepspeed-zero3", "optimizer+parameters"),
+    "scale --round-robin-gradients": (f"{_BOUND} --parallel zero=2", ""),
     "scale --parallel": (f"{_SCALE} --batch 2", "fsdp"),
     "scale --strategy": (f"{_SCALE} --batch 2", "tree"),
     "scale --overlap": (f"{_SCALE} --batch 2", "none"),
@@ -263,6 +255,7 @@ VALIDATE: dict[str, tuple[str, str]] = {
 # Options not tried above, with the reason.
 ELSEWHERE: dict[str, str] = {
     **dict.fromkeys(("--json", "--quiet", "--verbose", "--debug"), "says how things are printed"),
+    "--bind-cores-to-rank": "without it, an answer is a refusal; tests of offload try it",
     "--fold": "the result is the same, which other tests say of every strategy",
     **dict.fromkeys(("--jobs", "--dask"), "say where work is done"),
     "--trust-code": "lets a file run code; tests of effects try it",

@@ -181,7 +181,15 @@ def test_texts_of_a_step_stay_apart(which: str):
 def test_a_step_of_many_classes_whose_host_lacks_memory_says_so_above_its_legend_of_two_lines():
     where = Where("4x-v100-sxm2-16gb-4xopa")
     sizes = (("layers", 100), ("hidden", 4096), ("heads", 32), ("sequence_length", 64), ("attention", "fused"))
-    asked = StepQuestion(where=where, workload="gpt2", batch=1, gpus=(0,), sizes=sizes, offload="optimizer+parameters")
+    asked = StepQuestion(
+        where=where,
+        workload="gpt2",
+        batch=1,
+        gpus=(0,),
+        sizes=sizes,
+        offload="optimizer+parameters",
+        options=StepOptions(framework="deepspeed-zero3"),
+    )
     result = Session().step(asked)
     assert result.offload is not None
     assert result.tightest.need.fits

@@ -56,7 +56,7 @@ def read_step(cell: Cell, names: RowNames) -> RowQuestion:
     threads = CELLS["cpu threads among"].search(cell("schedule"))
     exchange = _exchange(cell, layout, strategy="nccl" if alone else cell("strategy") or "nccl")
     exchanges = (gpus is None or len(gpus) > 1) and (options.mode != "forward" or not layout.has_replicas)
-    offload, _, round_robin = cell("offload").partition(", ")
+    offload, *how = cell("offload").split(", ")
     workload = names.file(name) if written_out else name
     batch = _whole(cell, "micro_batch") or _whole(cell, "batch_per_gpu")
     if batch is None:
@@ -73,7 +73,8 @@ def read_step(cell: Cell, names: RowNames) -> RowQuestion:
         micro_batches=micro_batches,
         gpus=gpus,
         offload=one_of(offload or "none", get_args(Offload), f"offload '{one_line(offload, 20)}' is not modelled"),
-        round_robin=round_robin == "round robin",
+        round_robin="round robin" in how,
+        bind_cores="bound" in how,
         threads=int(threads[1]) if threads and not machine.gpus else None,
         software=_software(cell, names.capability(where), on_gpu=bool(machine.gpus)),
         **(exchange if exchanges else {}),  # what exchanges nothing does so whatever its row says
@@ -102,8 +103,8 @@ def _exchange(cell: Cell, layout: Layout, strategy: str) -> dict[str, Any]:
         "algorithm": algorithm,
         "sums_in_fp32": "fp32" in cell("sync") and "units in fp32" not in cell("sync"),
         "gathers_in_fp32": "units in fp32" in cell("sync"),
-        "gathers_again": "gathered again" in cell("sync") + cell("fsdp_prefetch"),
-        "prefetches": not cell("fsdp_prefetch").startswith("0"),
+        "gathers_again": "gathered again" in cell("sync"),
+        "prefetches": cell("fsdp_prefetch") != "0",
     }
     if layout.zero != 3:  # whole shards are gathered one unit ahead
         overlap = cell("overlap")

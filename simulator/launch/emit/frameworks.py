@@ -203,12 +203,11 @@ def of_accelerate(question: StepQuestion, ranks: Ranks) -> Emission:
         launcher += ["--use_fsdp", "--fsdp_sharding_strategy", kind]
     half = options.precision.rpartition("-")[2]
     launcher += ["--mixed_precision", half if half in ("bf16", "fp16") else "no"]
-    launcher += ["--fsdp_offload_params", "true"] if question.offload == "optimizer+parameters" else []
     found = Emission(launcher, ["train.py"])
     over_nodes = layout.zero > 0 and layout.shards not in (None, layout.dp, ranks.each)
     found.lacks |= {
         f"shards={layout.shards}; the ranks of a node hold a full set": over_nodes,
-        mention("offload", question.offload): question.offload not in ("none", "optimizer+parameters"),
+        mention("offload", question.offload): question.offload != "none",
     }
     found.options |= {"--tf32 true": options.precision == "tf32"}
     _trainer(question, ranks, found)
@@ -231,6 +230,7 @@ def of_deepspeed(question: StepQuestion, ranks: Ranks) -> Emission:
         raise refused("emit", why, "deepspeed")
     check_precision(question, ("master-bf16", "master-fp16", "fp32"), "deepspeed")
     found = Emission(["deepspeed", *_counted("--num_nodes", ranks), "--num_gpus", str(ranks.each)], ["train.py"])
+    found.launcher += ["--bind_cores_to_rank"] * question.bind_cores
     config: dict[str, Any] = {"train_micro_batch_size_per_gpu": question.batch}
     config["gradient_accumulation_steps"] = question.micro_batches
     if options.precision != "fp32":
@@ -337,14 +337,13 @@ def of_torchtitan(question: StepQuestion, ranks: Ranks) -> Emission:
         "--activation_checkpoint.mode": mode,
         "--activation_checkpoint.selective_ac_option op": options.recompute == "operators",
         "--training.compile": options.compiled,
-        "--training.enable_cpu_offload": question.offload != "none",
     }
     blocks, sharded = options.recompute_blocks, layout.zero == 3 or layout.dp == layout.cp == 1
     found.lacks |= {
         f"{mention('optimizer', options.optimizer)}; Adam updates": options.optimizer not in ("adam", "adam-loop"),
         "recomputation of parts; nothing is recomputed": options.recompute == "selective",
         mention("recompute_blocks", blocks or ""): blocks is not None,
-        mention("offload", question.offload): question.offload not in ("none", "optimizer+parameters"),
+        mention("offload", question.offload): question.offload != "none",
         "buckets of another size than DDP's": not sharded and question.bucket_bytes != BUCKET_BYTES,
         mention("sums_in_fp32"): question.sums_in_fp32 and options.precision != "amp-bf16",
         mention("gathers_again"): question.gathers_again,

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from simulator.errors import MissingDependency, TopocastError, one_line
-from simulator.records import dataclass, own_data
+from simulator.package_data import own_data
+from simulator.records import dataclass
 
 PREFIX = "topocast-cluster-"
 HOST_INTERFACE = "eth0"
