@@ -15,12 +15,12 @@ from simulator.user_files import read_user_file
 
 _SET = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _SAID = re.compile(
-    r"\$\{(?P<name>[A-Za-z_]\w*|\d+|[@*#])(?:\[[@*]\])?(?:(?P<sign>:?[-=])(?P<other>(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*))?\}"
+    r"\$\{(?P<name>[A-Za-z_]\w*|\d+|[@*#])(?:\[[@*]\])?(?:(?P<sign>:?[-=+])(?P<other>(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*))?\}"
     r"|\$(?P<plain>[A-Za-z_]\w*|[\d@*#])"
     r"|\$\(\((?P<sum>(?:(?!\$\(\().)*?)\)\)",
     re.DOTALL,
 )
-_UNSET = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?:\[[@*]\])?\})")
+_UNSET = re.compile(r"\$(?:(\w+)|\{(\w+)(?:\[[@*]\])?\})")
 _OPAQUE = re.compile(r"`[^`]*`|\$\((?:[^()]|\([^()]*\))*\)")  # what is known only as the script runs
 _OF_SYSTEM = ("SLURM_", "PBS_", "LSB_", "OMPI_", "PMI", "HOST", "MASTER_", "RANK", "WORLD_SIZE", "LOCAL_", "NODE_RANK")
 _MOST_BYTES = 1_000_000
@@ -205,7 +205,10 @@ class _Reader:
         """Return the value of a word of a test, where a variable set nowhere is empty; None if it is not known."""
         self._asked.clear()
         text = "".join(piece if quote == "'" else self._value(piece, quote) for piece, quote in raw.pieces)
-        text = _UNSET.sub(lambda match: match[0] if (match[1] or match[2]).startswith(_OF_SYSTEM) else "", text)
+        for match in _UNSET.finditer(text):
+            name = match[1] or match[2]
+            if not name.startswith(_OF_SYSTEM) and (not name.isdigit() or match[0] in raw.text):  # $1, not what it gave
+                text = text.replace(match[0], "")
         return None if "$" in text or "`" in text or self._asked.intersection(self._perhaps) else text
 
     def _set(self, name: str, value: list[str], *, added: bool, again: bool = False) -> None:
@@ -250,6 +253,8 @@ class _Reader:
         name, other = match["name"] or match["plain"], match["other"]
         self._asked.add(name)
         known = self._known[name] if name in self._known else self._of_job(name)
+        if match["sign"] in (":+", "+"):
+            return [""] if known in (None, [], [""]) else self._value(other.replace('"', ""), "").split()
         if known is not None and (other is None or known not in ([], [""])):
             return self._counted(known)
         if other is None:

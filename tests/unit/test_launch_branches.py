@@ -33,6 +33,8 @@ SCRIPTS = {
     "appended": "A=(--x 1)\nif [ 1 -eq 2 ]; then A+=(--fp8); fi\nif [ 1 -eq 1 ]; then A+=(--bf16); fi\nrun.py ${A[@]}",
     "a choice": "TP=2\nC=$(( ($TP > 1) ? 1 : 0 ))\nrun.py --c $C --d $(( ${TP} * (3 + ${C}) / 2 ))",
     "defaults": "B=5\nrun.py --a ${A:-${B:-1}} --b ${B:-2} --c ${C:=7} --d $C",
+    "an alternative": "V=2\nrun.py ${V:+--vp $V} ${W:+--w $W} --b 1",
+    "arguments that are not there": 'N=64\nif [ -n "${3}" ]; then N=$3; fi\n[ -z "$1" ] && M=2\nrun.py --n $N --m $M',
     "set by a colon": ': ${HS:=4096}\n: "${TP:=8}"\nrun.py --h $HS --tp $TP',
     "an empty default": 'A=""\nrun.py --a ${A:-3}',
     "eval": 'F="\'([0]*1+[1]*3)\'"\nC="run.py --f $F --b 2 2>&1 | cat"\neval $C',
@@ -66,8 +68,16 @@ def test_the_branch_that_runs_is_read(name: str, tmp_path: Path) -> None:
 
 
 def test_what_only_the_run_knows_leaves_both_branches() -> None:
-    for test in ("[ -f data.bin ]", "grep -q x file", "[ $1 = a ]", "[ $(hostname) = a ]", "[ $SLURM_NNODES -gt 1 ]"):
-        script = commands_of(f"if {test}; then A=1; else A=2; fi\nif [ $A = 1 ]; then B=3; fi\nrun.py --b $B", "s.sh")
+    for test in (
+        "[ -f data.bin ]",
+        "grep -q x file",
+        "[ $GIVEN = a ]",
+        "[ $(hostname) = a ]",
+        "[ $SLURM_NNODES -gt 1 ]",
+    ):
+        script = commands_of(
+            f"GIVEN=$1; if {test}; then A=1; else A=2; fi\nif [ $A = 1 ]; then B=3; fi\nrun.py --b $B", "s.sh"
+        )
         assert script.twice == ("A",)
         assert [word.text for word in script.commands[-1]] == ["run.py", "--b", "3"]
 

@@ -67,6 +67,7 @@ def test_an_fsdps_strategy_counts_with_it_alone() -> None:
 @pytest.mark.parametrize(
     ("more", "told"),
     [
+        ("--hidden-dropout 0 --moe-num-experts 0x8", "--num-experts: 0x8 is not a whole number"),
         ("--glu-activation geglu", "gates other than SwiGLU are not modelled"),
         ("--hybrid-layer-pattern M-M*-", "layers other than attention and feed-forward layers are not modelled"),
         ("--pipeline-model-parallel-size 32", "--num-layers: 16 layers do not fill 32 parts alike"),
@@ -85,6 +86,12 @@ def test_what_differs_little_is_told(more: str, told: str) -> None:
     (note,) = set(read_launch(f"{DENSE} {more}").notes) - set(read_launch(DENSE).notes)
     assert "is not modelled" in note
     assert told in note
+
+
+def test_an_argument_beside_the_one_it_resembles_is_no_slip() -> None:
+    with pytest.raises(InputError, match="did you mean '--model'"):
+        read_launch("torchrun --nproc-per-node 2 train.py --mode gpt2 --batch-size 1")
+    read_launch("torchrun --nproc-per-node 2 train.py --mode pdp --model gpt2 --batch-size 1")
 
 
 def test_stages_of_deepspeed_may_be_unequal() -> None:
