@@ -269,7 +269,7 @@ def refuse_arguments(args: Arguments, launcher: Arguments, starter: str) -> None
         each.at(name, f"is not known; did you mean '{spelt_flag(near)}'? If not, leave it out")
         for each in (both if starter else [args])
         for name in _unknown(each, of_launcher=each is launcher)
-        if (near := _meant(name, known)) and near not in each
+        if (near := _meant(name, known)) and not (each.get(near) and each[name])  # each has a value of its own
     ]
     if misspelt:
         raise InputError(misspelt)
