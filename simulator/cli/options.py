@@ -303,7 +303,7 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     "evaluate_samples": lambda text: int(_amount("evaluate_samples", text)),
     "epoch_samples": partial(parse_count, "epoch_samples", limits=From(1)),
     "gpu_hour": partial(_told, "gpu_hour", read_price),
-    "input": later("simulator.questions.input_file:parse_input"),
+    "input": later("simulator.questions.input:parse_input"),
     "libraries": _month,
     "lost": _lost,
     "nccl": parse_nccl,

@@ -21,8 +21,7 @@ from simulator.host.input import BatchLoad, DiskUse, FedStep, InputWork, hit_sha
 from simulator.network.machine import Machine
 from simulator.network.routing import Router
 from simulator.plan.plan import Flow, PlanBuilder
-from simulator.questions.input import InputQuestion
-from simulator.questions.input_file import InputFile, data_sets, parse_input
+from simulator.questions.input import InputFile, InputQuestion, data_sets, parse_input
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.results.input import step_ends

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from simulator.api import Session
-from simulator.questions.input_file import parse_input
+from simulator.questions.input import parse_input
 from simulator.questions.options import USUAL, StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
