@@ -1,6 +1,6 @@
 """One colour per meaning, in all figures: those of ``colours.yaml``, and of the kernels' classes."""
 
-from simulator.package_data import own_data
+from simulator.records import own_data
 from simulator.workload.operators import CLASSES
 
 INK = "#22262b"

@@ -12,8 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Literal, TypeVar
 
-from simulator.package_data import own_data
-from simulator.records import dataclass
+from simulator.records import dataclass, own_data
 
 T = TypeVar("T")
 FAULTS_SHOWN = 20  # faults of one input; the others are counted

@@ -1,15 +1,19 @@
 """:func:`dataclass`, as the standard library's, with methods made when first looked up, to start fast.
 
-What belongs together by key is found by :func:`sums_by_key` and :func:`lists_by_key`.
+What belongs together by key is found by :func:`sums_by_key` and :func:`lists_by_key`;
+tables of facts that come with the packages, as YAML or JSON, by :func:`own_data`.
 """
 
 import dataclasses
+import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, FrozenInstanceError
 from dataclasses import asdict as asdict
 from dataclasses import field as field
 from dataclasses import fields as fields
 from functools import cache, partial
+from importlib.resources import files
 from reprlib import recursive_repr
 from types import CodeType, FunctionType, MemberDescriptorType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -249,3 +253,19 @@ def lists_by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     for key, value in pairs:
         found.setdefault(key, []).append(value)
     return found
+
+
+@cache
+def own_data(package: str, name: str) -> Any:
+    """Return what *name*, a file in *package*, holds: one object for all, which nobody changes."""
+    raw = files(package).joinpath(name).read_bytes()
+    if name.endswith(".json"):
+        return json.loads(raw)
+    import yaml  # the zoo needs the standard library alone
+
+    return yaml.load(raw, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+def own_patterns(package: str, name: str, topic: str) -> dict[str, re.Pattern[str]]:
+    """Return the regular expressions in what *name*, a file in *package*, holds under *topic*, by what they find."""
+    return {what: re.compile(pattern) for what, pattern in own_data(package, name)[topic].items()}

@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 from pydantic_core.core_schema import CoreSchema, float_schema, no_info_before_validator_function
 
 from simulator.errors import nearest, one_line
-from simulator.package_data import own_data
+from simulator.records import own_data
 
 
 class _Dimension(NamedTuple):
@@ -158,6 +158,7 @@ Length: TypeAlias = Annotated[float, _Quantity("length", positive=True)]
 Density: TypeAlias = Annotated[float, _Quantity("density", positive=True)]
 Power: TypeAlias = Annotated[float, _Quantity("power", positive=True)]
 Rate: TypeAlias = Annotated[float, _Quantity("rate", positive=True)]
+Share: TypeAlias = Annotated[float, _Quantity("share", positive=True)]
 
 
 def _scaled(

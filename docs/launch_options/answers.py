@@ -16,8 +16,7 @@ from typing import Any, Literal, get_args
 from simulator.errors import InputError, one_line
 from simulator.launch.arguments import KNOWN, REFUSED, Names, is_timeless, reasons
 from simulator.launch.launch import LaunchLine, read_launch
-from simulator.package_data import own_data
-from simulator.records import dataclass
+from simulator.records import dataclass, own_data
 
 List = Literal[
     "megatron",

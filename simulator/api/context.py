@@ -13,7 +13,7 @@ from simulator.collectives.lower import ALPHA_S
 from simulator.collectives.registry import find_strategy, strategy_names
 from simulator.constants import DEFAULT, Constants, constants_file
 from simulator.engine.executor import execute
-from simulator.errors import InputError, refused
+from simulator.errors import InputError, mention, refused
 from simulator.kept import Kept
 from simulator.network.compiling import compile_machine
 from simulator.network.machine import Machine
@@ -21,7 +21,7 @@ from simulator.network.routing import Router
 from simulator.plan.plan import Perturbation, merge
 from simulator.questions.checks import refuse_all
 from simulator.questions.layout import REPLICAS
-from simulator.questions.where import TODAY, Neighbour, SlowLink, Software, Where
+from simulator.questions.where import TODAY, SlowLink, Software, Where
 from simulator.records import replace
 from simulator.results.result import Result, make_result
 from simulator.topology.load import load_topology
@@ -90,7 +90,6 @@ _LIMITED = ("fused-first", "fused-native", "fused-fourth")  # kernels that some 
 _AMPERE, _HOPPER = 8.0, 9.0  # compute capabilities
 _BEFORE_FIRST = "is modelled from Ampere on; simulated as fused, PyTorch's kernel before"
 _BEFORE_CUDNN = "runs from Ampere on; simulated as fused-softmax, which Transformer Engine runs before"
-_Changes = tuple[Sequence[SlowLink], Sequence[Neighbour]]
 
 
 class Context(ABC):
@@ -126,7 +125,7 @@ class Context(ABC):
 
     def know(self, where: Where, made: Topology | Machine) -> None:
         """Use *made* for *where* in place of a file or a built-in machine; a compiled machine cannot be changed."""
-        known = replace(where, slow_links=(), neighbours=())
+        known = replace(where, slow_links=(), neighbours=(), shared_network=None, congested=False)
         self._known = {**self._known, known: made}
         self._machines = self._machines.without(where, (where, "all"), (where, "router"))  # others keep theirs
 
@@ -134,15 +133,23 @@ class Context(ABC):
         """Return the machine of *where*; raises InputError."""
 
         def made() -> Machine:
-            unchanged = replace(where, slow_links=(), neighbours=())
-            known = self._known.get(unchanged)
+            unchanged = replace(where, slow_links=(), neighbours=(), congested=False)
+            known = self._known.get(replace(unchanged, shared_network=None))
             if isinstance(known, Machine):
-                if where.slow_links or where.neighbours:
+                if where != replace(unchanged, shared_network=None):
                     raise InputError(f"{known.name}: is compiled, and cannot be changed; its topology can")
                 return known
             topology = known or load_topology(where.topology, n_nodes=where.nodes, fabric=where.fabric)
-            compiled = self.machine(unchanged) if where != unchanged else None
-            return _compiled(topology, (where.slow_links, where.neighbours), compiled)
+            if where.shared_network is not None:
+                if topology.n_nodes == 1 and where.nodes is None:
+                    one = f"is of the network between machines, and {topology.name} is one"
+                    raise refused("shared_network", f"{one}; add {mention('nodes')}, for example 2")
+                topology = replace(topology, shared_network=where.shared_network)
+            if where == unchanged:
+                return compile_machine(topology)
+            from simulator.network.circumstances import machine_of
+
+            return machine_of(topology, where, self.machine(unchanged))
 
         return self._machines.once(where, made)
 
@@ -224,24 +231,9 @@ class Context(ABC):
         return self.source(question).build(question.batch)
 
 
-def load_machine(
-    topology: str,
-    *,
-    n_nodes: int | None = None,
-    fabric: str | None = None,
-    slow_links: Sequence[SlowLink] = (),
-    neighbours: Sequence[Neighbour] = (),
-) -> Machine:
+def load_machine(topology: str, *, n_nodes: int | None = None, fabric: str | None = None) -> Machine:
     """Return the compiled machine of a file, a built-in name or a part; raises InputError with every fault."""
-    return _compiled(load_topology(topology, n_nodes=n_nodes, fabric=fabric), (slow_links, neighbours))
-
-
-def _compiled(topology: Topology, changes: _Changes, usual: Machine | None = None) -> Machine:
-    if not any(changes):
-        return compile_machine(topology)
-    from simulator.network.circumstances import machine_of
-
-    return machine_of(topology, *changes, usual)
+    return compile_machine(load_topology(topology, n_nodes=n_nodes, fabric=fabric))
 
 
 def perturbations_of(machine: Machine, slow_links: Sequence[SlowLink]) -> tuple[Perturbation, ...]:

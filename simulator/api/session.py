@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from simulator.api.context import Context, perturbations_of, refuse_passing, run_collective
-from simulator.bands.composition import Composition
+from simulator.bands.composition import Composition, SharedNetwork
 from simulator.collectives.communicator import Request, Strategy, Unsuitable
 from simulator.collectives.registry import strategy_of
 from simulator.constants import DEFAULT, Constants
@@ -39,6 +39,7 @@ else:
     Device = Question = Any
 
 __all__ = ["Device", "Question", "Session"]
+_SAME = 1e-9  # relative, of two times
 _ANSWERS = 4096  # cached answers, a few kB each
 _UNBOUND = {"core": "a latency has no rate", "program": "a data sheet says nothing about programs"}
 _TIMED = ("collective", "step", "program", "operator")  # topics of which only the time is told
@@ -67,7 +68,17 @@ class Session(Context):
 
     def confidence(self, question: Question) -> Confidence:
         """Return the uncertainty of :meth:`time_s` for *question*; raises as it does."""
-        return confidence_of(self.time_s(question), self.composed(question), question)
+        return confidence_of(self.time_s(question), self.composed(question), question, self.shared(question))
+
+    def shared(self, question: Question, time_s: float | None = None) -> SharedNetwork | None:
+        """Return the shared network that slows *question*, which takes *time_s* on a free one; None if none does."""
+        lower = self.machine(question.where).shared_network
+        if not lower or self.machine(question.where).n_hosts < 2:
+            return None
+        asked: Any = question
+        free_s = self.time_s(question) if time_s is None else time_s
+        slowdown = self.time_s(replace(asked, where=replace(asked.where, congested=True))) / (free_s or 1.0)
+        return SharedNetwork(lower, slowdown) if slowdown > 1.0 + _SAME else None
 
     def _answered(self, what: Literal["time", "bound"], question: Question) -> float:
         if question.topic not in ("collective", "step"):
@@ -116,7 +127,9 @@ class Session(Context):
         """Return the result; raises InputError or Unsuitable. *fold* passes repeated rounds as one event."""
         strategy, requests = self.planned(question)
         perturbations = perturbations_of(requests[0].machine, question.where.slow_links)
-        return replace(run_collective(strategy, requests, fold=fold, perturbations=perturbations), asked=question)
+        result = run_collective(strategy, requests, fold=fold, perturbations=perturbations)
+        shared = self.shared(question, result.sync_time_s) if result.counts_software else None
+        return replace(result, asked=question, shared=shared)
 
     def changed(self, question: Question, answer: float | Result | TrainingResult) -> ChangeEffect | None:
         """Return what *question* changes of its machine, by answering without it; None if it changes nothing."""
@@ -166,7 +179,7 @@ class Session(Context):
             from simulator.api.run import with_checkpoints
 
             result = with_checkpoints(self, result)
-        return result
+        return replace(result, shared=self.shared(question, result.step_time_s))
 
     def _step(self, question: StepQuestion, *, fold: bool = True) -> TrainingResult:
         from simulator.api.steps import run_alone, run_divided, run_together, with_offload

@@ -6,9 +6,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from simulator.collectives.nccl.tables import MAX_CHANNELS
-from simulator.package_data import own_data
 from simulator.questions.collective import SENDING, CollectiveQuestion
-from simulator.records import dataclass, lists_by_key, replace
+from simulator.records import dataclass, lists_by_key, own_data, replace
 from simulator.topology import Device, Topology, Wire
 from simulator.topology.parts import GpuPart, NicPart, SwitchPart
 from simulator.workload import Collective

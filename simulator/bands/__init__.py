@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from simulator.package_data import own_data
-from simulator.records import dataclass, field
+from simulator.records import dataclass, field, own_data
 
 Chain = tuple[str, ...]
 LARGE_BYTES = 1 << 20

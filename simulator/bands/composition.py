@@ -6,10 +6,10 @@ from functools import lru_cache
 from typing import Literal
 
 from simulator.bands import Chain, Evidence, MeasuredCoverage, Spread
-from simulator.package_data import own_data
-from simulator.records import dataclass
+from simulator.records import dataclass, own_data
 
 LEVEL = 0.8
+OF_SHARED = "its upper end is with rates between machines {}lower, as other jobs share the network"
 LEAST_HALF_WIDTH = 0.01  # relative to the time: repeated measurements agree no better
 Kind = Literal["operator", "step", "collective", "host"]
 State = Literal["calibrated", "seen", "unseen", "outside", "unmeasured"]
@@ -32,6 +32,19 @@ class Band:
     def of_rate(self, time_s: float, rate: float) -> tuple[float, float]:
         """Return the (low, high) band of a *rate* whose predicted value corresponds to the predicted time *time_s*."""
         return rate * time_s / self.high_s, rate * time_s / self.low_s
+
+
+@dataclass(frozen=True, slots=True)
+class SharedNetwork:
+    """A network whose rates other jobs may lower by the share ``lower``: an answer then takes ``slowdown`` times."""
+
+    lower: float
+    slowdown: float
+
+    @property
+    def words(self) -> str:
+        """Where a band over it ends, in words."""
+        return OF_SHARED.format(f"{100 * self.lower:.3g} % ")
 
 
 def band_of(time_s: float, low: float, high: float) -> Band:
@@ -155,6 +168,7 @@ class Estimate:
     widest: Spread  # the class that adds most to the width
     own: float = 0.0  # half-width of what its parts err more than those of most such answers do
     own_class: str = ""  # most of which is from this class
+    network: float = 0.0  # what ``high`` is higher by where other jobs slow a shared network
 
 
 def class_shares(times_s: Iterable[tuple[Chain, Hashable, float, float]], whole_s: float) -> tuple[ClassShare, ...]:

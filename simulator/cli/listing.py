@@ -15,8 +15,7 @@ from simulator.cli.written import CommandOptions
 from simulator.collectives.registry import find_strategy, strategy_names
 from simulator.console import Style
 from simulator.errors import InputError, nearest, one_line
-from simulator.package_data import own_data
-from simulator.records import lists_by_key
+from simulator.records import lists_by_key, own_data
 from simulator.results import SCHEMA_VERSION
 from simulator.topology import catalogue
 from simulator.topology.load import load_topology

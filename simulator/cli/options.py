@@ -310,6 +310,7 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     "neighbours": _listed("neighbours", _neighbour, "gpu0-gpu1:5GB/s"),
     "pairs": _pairs,
     "servers": _listed("servers", str, "node4.cpu0,node5.cpu0", repeats=False),
+    "shared_network": lambda text: quantity_of("shared_network", text, "share", positive=True),
     "slow_links": _listed("slow_links", _slow_link, "gpu0-gpu1:0.5x"),
     "staleness": _staleness,
     "samples": partial(_amount, "samples"),

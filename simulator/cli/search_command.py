@@ -211,7 +211,9 @@ def best_lines(space: Space, machine: str, network: Network, best: Ranking, styl
     for said in _best_verdict(best):
         lines += style.wrap(said, "bold", hang=2)
     lines += ["", *table_lines(columns, style)]
-    return [*lines, *(style.wrap(f"* {UNSURE}", "dim", hang=2) if unsure else [])]
+    lines += style.wrap(f"* {UNSURE}", "dim", hang=2) if unsure else []
+    shared = next((entry.shared for entry in best.ranking if entry.shared), None)
+    return [*lines, *(style.wrap(f"{BAND_HEAD}: {shared.words}", "dim", hang=2) if shared else [])]
 
 
 def _asked_words(space: Space, network: Network) -> str:

@@ -204,7 +204,7 @@ def _row(point: CommandOptions, door: Door) -> Row:
     if (band := getattr(best.confidence, "band", None)) is not None:
         row |= {"low_s": band.low_s, "high_s": band.high_s}
     if (estimate := getattr(best.confidence, "estimate", None)) is not None:
-        row |= taken(estimate, "ways_error=ways machines_error=machines own_error=own own_class")
+        row |= taken(estimate, "ways_error=ways machines_error=machines own_error=own own_class network_error=network")
     if isinstance(best, TrainingResult):
         need = best.tightest.need
         row |= taken(need, "memory_bytes=total_bytes cached_bytes available_bytes")

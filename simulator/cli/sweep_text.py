@@ -7,6 +7,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import Any, NamedTuple
 
+from simulator.bands.composition import OF_SHARED
 from simulator.cli.step_text import MARK, mark_lines, memory_head
 from simulator.cli.table import Column, next_lines, table_lines
 from simulator.console import Style
@@ -21,7 +22,7 @@ from simulator.units import format_bandwidth, format_duration, format_size, pars
 
 Row = dict[str, Any]
 ERRORS = ("ways_error", "machines_error")  # half-widths, as logarithms, of what does not cancel in a comparison
-OWN = ("own_error", "own_class")  # as :class:`ComparisonWidth` has them
+OWN = ("own_error", "own_class", "network_error")  # as :class:`ComparisonWidth` has them
 _OTHER_ERRORS = {"topology", "nodes", "gpus", "device", "fabric", "workload", "precision"}  # with these, less cancels
 _NO_CHOICE: Mapping[str, str] = {  # why the fastest value of an option is not the one to use
     **dict.fromkeys(("workload", "mode", "optimizer", "sizes", "seq_len", "image"), "do not do the same work"),
@@ -188,6 +189,8 @@ def sweep_lines(over: Sequence[str], rows: Sequence[Row], style: Style) -> list[
         which = {1: "the one answered is", 2: "both are"}.get(sum(map(bool, bound)), "all are")
         peaks = "; MFU is of the peak of each precision" * ("precision" in over)
         lines += style.wrap(f"{which} bound by {next(iter(bounds))}{peaks}")
+    if any(row.get("network_error") for row in rows):
+        lines += style.wrap(f"{BAND_HEAD}: {OF_SHARED.format('')}", "dim", hang=2)
     if (least := least_unfit(rows)) is not None:
         needs = f"{ranking.place(least)} needs the least, {format_size(least['memory_bytes'], 3)}"
         lines += ["", *style.wrap(f"none fits into the memory of its devices; {needs}", "red")]

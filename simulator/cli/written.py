@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from simulator.errors import Fault, InputError, mention, one_line, spelt, word_of
-from simulator.package_data import own_data
-from simulator.records import dataclass, replace
+from simulator.records import dataclass, own_data, replace
 
 DECLARED: Mapping[str, Any] = own_data("simulator.cli", "options.yaml")
 HELP: Mapping[str, Any] = {"help_option_names": ["-h", "--help"]}

@@ -13,10 +13,9 @@ from simulator.collectives.search.rings import FoundRing, find_rings, round_rate
 from simulator.errors import mention, nearest
 from simulator.network.machine import Machine
 from simulator.network.routing import Router
-from simulator.package_data import own_data
 from simulator.plan.flow import FlowData, PairGroup, Region, block, joined_regions
 from simulator.plan.plan import Activity, Flow, Plan, PlanBuilder, in_step
-from simulator.records import dataclass, replace
+from simulator.records import dataclass, own_data, replace
 from simulator.workload import Collective
 
 _FORMS: Mapping[str, Mapping[str, Any]] = own_data("simulator.collectives", "forms.json")

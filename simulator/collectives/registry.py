@@ -9,9 +9,8 @@ from simulator.collectives.communicator import Strategy
 from simulator.constants import DEFAULT, Constants
 from simulator.effects import effect, has_effects
 from simulator.errors import mention, nearest, one_line, refused
-from simulator.package_data import own_data
 from simulator.questions.where import Software
-from simulator.records import replace
+from simulator.records import own_data, replace
 
 if TYPE_CHECKING:
     from importlib import metadata

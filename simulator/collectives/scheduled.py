@@ -10,10 +10,9 @@ from simulator.collectives.lower import best_chunk_count, carried_in, estimate_s
 from simulator.collectives.rings import OF_WHOLE_BUFFERS, embed_order
 from simulator.collectives.schedules import tree_schedule
 from simulator.network.machine import Machine
-from simulator.package_data import own_data
 from simulator.plan.flow import WHOLE, Carries, FlowData, Twins, block
 from simulator.plan.plan import Flow, PlanBuilder
-from simulator.records import lists_by_key
+from simulator.records import lists_by_key, own_data
 
 
 def _write_on_gpu(builder: PlanBuilder, request: Request, number: int) -> None:

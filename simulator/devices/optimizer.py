@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from simulator.package_data import own_data
 from simulator.questions.options import BITSANDBYTES, Optimizer
+from simulator.records import own_data
 from simulator.workload.kernels import Streaming
 
 

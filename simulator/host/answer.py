@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 
 from simulator.errors import InputError
-from simulator.package_data import own_data
 from simulator.questions.single import AccessQuestion, CopyQuestion
-from simulator.records import dataclass, field, fields
+from simulator.records import dataclass, field, fields, own_data
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 from simulator.errors import Fault, InputError, few, mention, nearest, one_line
 from simulator.launch.words import NAMES, Word
-from simulator.package_data import own_data
+from simulator.records import own_data
 from simulator.topology.yaml_source import YamlSource, parse_json, parse_yaml, read_json, read_yaml
 from simulator.user_files import read_user_file
 

@@ -10,9 +10,8 @@ from typing import Any
 from simulator.errors import Fault, InputError, few, nearest, one_line
 from simulator.launch.arguments import KNOWN, Arguments, Files, Names, divides, is_off, is_on, reasons
 from simulator.launch.words import NAMES
-from simulator.package_data import own_data
 from simulator.questions.step import Offload
-from simulator.records import dataclass, field
+from simulator.records import dataclass, field, own_data
 from simulator.topology.yaml_source import YamlSource
 
 _KNOWN = KNOWN["deepspeed"]

@@ -1,4 +1,4 @@
-"""Machines that deviate from their files: slow and failed links, and the traffic of other jobs."""
+"""Machines that deviate from their files: slow and failed links, the traffic of other jobs, a shared network."""
 
 from collections.abc import Sequence
 
@@ -7,25 +7,21 @@ from simulator.network.compiling import compile_machine
 from simulator.network.machine import Link, Machine, Node
 from simulator.network.named import pairs
 from simulator.network.routing import Router
-from simulator.questions.where import Neighbour, SlowLink
+from simulator.questions.where import Neighbour, SlowLink, Where
 from simulator.records import replace
 from simulator.topology import Topology, Wire, each, with_host_apart
+from simulator.topology.parts import NETWORK_LINKS, SwitchPart
 from simulator.units import format_bandwidth
 
 _Ways = list[tuple[Node, Node]]
 
 
-def machine_of(
-    topology: Topology,
-    slow_links: Sequence[SlowLink] = (),
-    neighbours: Sequence[Neighbour] = (),
-    compiled: Machine | None = None,
-) -> Machine:
-    """Return *topology*'s (or *compiled*) machine with *slow_links* and *neighbours*; raises InputError."""
-    whole, machine = topology, compiled or compile_machine(topology)
-    slowed = [(slow, ways) for slow, ways in _joined(machine, slow_links) if not slow.is_passing]
-    busy = [(neighbour, pairs(mention("neighbours"), neighbour.ends, machine)) for neighbour in neighbours]
-    if not slowed and not busy:
+def machine_of(topology: Topology, where: Where, machine: Machine) -> Machine:
+    """Return *topology*'s *machine* with the slow links, neighbours and congestion of *where*; raises InputError."""
+    whole = topology
+    slowed = [(slow, ways) for slow, ways in _joined(machine, where.slow_links) if not slow.is_passing]
+    busy = [(neighbour, pairs(mention("neighbours"), neighbour.ends, machine)) for neighbour in where.neighbours]
+    if not slowed and not busy and not where.congested:
         return machine
     for neighbour, ways in busy:
         for end in (end for ends in ways for end in ends):
@@ -42,19 +38,21 @@ def machine_of(
             nominal = [wire for wire in nominal if frozenset((wire.a, wire.b)) not in joined]
     unslowed = replace(topology, wires=tuple(nominal))
     usual = machine if unslowed == whole else compile_machine(unslowed)
-    machine = compile_machine(replace(topology, wires=tuple(wires)))
+    changed = replace(topology, wires=tuple(wires))
+    machine = compile_machine(_congested(changed) if where.congested else changed)
     failed = [ends for slow, ways in slowed if not slow.factor for ends in ways]
     full = compile_machine(topology) if failed else machine
     down = tuple(link for a, b in failed for link in _between(full, full.node(a.name), full.node(b.name)))
     machine = replace(machine, nominal=usual, down=down)
     machine = replace(machine, capacity_Bps=_left(machine, busy))
-    passing(machine, slow_links)  # for its errors
+    passing(machine, where.slow_links)  # for its errors
     return machine
 
 
 def passing(machine: Machine, slow_links: Sequence[SlowLink]) -> list[tuple[float, str, float]]:
     """Return temporary changes of links as (time in s, resource's name, factor on its capacity); or InputError."""
     usual = machine.nominal or machine
+    is_congested = usual.shared_network != machine.shared_network
     begins: dict[tuple[float, str], float] = {}
     ends: dict[tuple[float, str], float] = {}
     for slow, ways in _joined(machine, [slow for slow in slow_links if slow.is_passing]):
@@ -62,6 +60,7 @@ def passing(machine: Machine, slow_links: Sequence[SlowLink]) -> list[tuple[floa
             for way in (link, machine.reverse(link)):
                 name, left_Bps = machine.resource_names[way.resource], machine.capacity_Bps[way.resource]
                 whole_Bps, taken_Bps = usual.links[way.index].bandwidth_Bps, way.bandwidth_Bps - left_Bps
+                whole_Bps *= _left_over(usual) if is_congested and way.kind in NETWORK_LINKS else 1.0
                 factor = slow.factor * (whole_Bps / left_Bps) - taken_Bps / left_Bps
                 if slow.factor and factor <= 0.0:
                     gives, takes = format_bandwidth(slow.factor * whole_Bps), format_bandwidth(taken_Bps)
@@ -152,6 +151,22 @@ def _written(topology: Topology, node: Node) -> str:
     begin = next((begin for begin, count in topology.runs if begin <= node.host < begin + count), -1)
     name = each(begin) + node.name.partition(".")[2]
     return name if begin >= 0 and topology.n_nodes > 1 and any(d.name == name for d in topology.devices) else node.name
+
+
+def _congested(topology: Topology) -> Topology:
+    """Return *topology* with all links and switches between its machines at the least rate of its shared network."""
+    left = _left_over(topology)
+    wires = [made for w in topology.wires for made in _slowed(w, left if w.part.of in NETWORK_LINKS else 1.0)]
+    devices = list(topology.devices)
+    for at, device in enumerate(devices):
+        if device.kind == "network-switch" and isinstance(device.part, SwitchPart) and device.part.fabric_bandwidth:
+            lower = {"fabric_bandwidth": left * device.part.fabric_bandwidth}
+            devices[at] = replace(device, part=device.part.model_copy(update=lower))
+    return replace(topology, wires=tuple(wires), devices=tuple(devices), shared_network=None)
+
+
+def _left_over(whole: Topology | Machine) -> float:
+    return 1.0 - (whole.shared_network or 0.0)
 
 
 def _slowed(wire: Wire, factor: float) -> list[Wire]:

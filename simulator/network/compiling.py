@@ -151,6 +151,7 @@ class _Compiling:
             resource_copies=names,
             first=self.index_of,
             messages=topology.messages,
+            shared_network=topology.shared_network,
             notes=topology.notes,
             price_per_hour=topology.price_per_hour,
         )

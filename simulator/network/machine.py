@@ -171,6 +171,7 @@ class Machine:
     resource_copies: RunsOfElements[str, str] = field(repr=False)
     first: dict[str, int] = field(repr=False)  # nodes of the first host of each run and of the network, by name
     messages: MessagesSpec = NO_COSTS  # processor time of messages between hosts
+    shared_network: float | None = None  # share by which other jobs may lower the rates between hosts
     notes: tuple[str, ...] = ()  # oddities, each with its place in a file
     price_per_hour: Price | None = None  # of all hosts
     nominal: "Machine | None" = field(default=None, repr=False)  # without slow links and neighbours, if there are any

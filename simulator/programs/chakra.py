@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from simulator.errors import Fault, InputError, MissingDependency, nearest, one_line
-from simulator.package_data import own_data
-from simulator.records import dataclass
+from simulator.records import dataclass, own_data
 from simulator.user_files import read_user_file
 from simulator.workload import Collective
 

@@ -9,13 +9,12 @@ from pydantic import Field
 
 from simulator.collectives.registry import strategy_names
 from simulator.errors import Fault, InputError, nearest, one_line
-from simulator.package_data import own_data
 from simulator.programs import statements as s
 from simulator.questions.options import POLICIES, StepOptions
 from simulator.questions.single import OperatorQuestion
 from simulator.questions.where import Where
 from simulator.questions.words import parse_question
-from simulator.records import replace
+from simulator.records import own_data, replace
 from simulator.topology.catalogue import validate
 from simulator.topology.parts import Strict
 from simulator.topology.yaml_source import YamlSource, parse_yaml, read_yaml

@@ -81,8 +81,9 @@ class StepQuestion(Checked):
       again and its backward pass too (reentrant checkpoints around FSDP's units).
     - ``bucket_views``: gradients are parts of DistributedDataParallel's buckets (``gradient_as_bucket_view``).
     - ``prefetches``: with ``zero=3``, the next unit of the backward pass is gathered while one computes (BACKWARD_PRE),
-      otherwise after it.  With ``zero=1`` and 2, parameters are gathered during the next step, otherwise after the
-      update.
+      otherwise after it; ``deepspeed-zero3`` then exchanges nothing in either pass while one computes, as a fetch
+      waits for the device (until 0.5.9: stage3.py, ``_synchronize_communication``).  With ``zero=1`` and 2,
+      parameters are gathered during the next step, otherwise after the update.
     - ``contention``: concurrent computation and communication slow each other, gradients are copied into and out of
       buckets, and all ranks wait for the slowest; otherwise everything runs as if alone, on equal devices.
     - ``threads``: threads of a CPU; by default one per core.

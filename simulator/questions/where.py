@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, get_args
 
 from simulator.errors import InputError, mention, one_line
-from simulator.package_data import own_data
 from simulator.questions.checks import Checked
-from simulator.records import dataclass
+from simulator.records import dataclass, own_data
 from simulator.units import format_duration
 
 NCCL_TODAY = (2, 30)
@@ -102,7 +101,8 @@ class Where:
     """A machine: ``topology`` is a path, a built-in name, or a single GPU or CPU of the catalogue.
 
     ``nodes`` of it are joined by links of the part ``fabric``, or by default of the adapters' own.  ``slow_links``
-    change the bandwidth given by the file, and ``neighbours`` take bandwidth away.
+    change the bandwidth given by the file, and ``neighbours`` take bandwidth away.  ``shared_network``: the share by
+    which other jobs may lower the rates between nodes, by default the file's; ``congested``: they do so all the time.
     """
 
     topology: str
@@ -110,6 +110,8 @@ class Where:
     fabric: str | None = None
     slow_links: tuple[SlowLink, ...] = ()
     neighbours: tuple[Neighbour, ...] = ()
+    shared_network: float | None = None
+    congested: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,20 +12,24 @@ TIE = 1e-2  # relative; no model of a real machine resolves less, and most resol
 
 
 class Ratio(NamedTuple):
-    """A ratio of two times; ``half_width`` is that of its logarithm, None where it is not known."""
+    """A ratio of two times; ``half_width`` is that of its logarithm, None where it is not known.
+
+    ``traffic``: what other jobs on a shared network may add to its logarithm, or take from it where it is negative.
+    """
 
     value: float
     half_width: float | None = None
+    traffic: float = 0.0
 
     @property
     def inverse(self) -> "Ratio":
         """The ratio of the two the other way round."""
-        return Ratio(1.0 / self.value, self.half_width)
+        return Ratio(1.0 / self.value, self.half_width, -self.traffic)
 
     @property
     def unsure(self) -> float:
         """The relative difference below which the two are equal."""
-        return TIE if self.half_width is None else max(TIE, math.expm1(self.half_width))
+        return TIE if self.half_width is None else max(TIE, math.expm1(self.half_width - min(0.0, self.traffic)))
 
     @property
     def is_clear(self) -> bool:
@@ -54,7 +58,8 @@ class Ratio(NamedTuple):
     def _ends(self, words: Callable[[float], str], unit: str = "") -> str:
         if self.half_width is None:
             return ""
-        low, high = (words(self.value * math.exp(end)) for end in (-self.half_width, self.half_width))
+        ends = min(0.0, self.traffic) - self.half_width, max(0.0, self.traffic) + self.half_width
+        low, high = (words(self.value * math.exp(end)) for end in ends)
         return f" ({BAND_HEAD} {low} to {high}{unit})"
 
     def more_words(self, what: str) -> str:
@@ -70,28 +75,31 @@ class Ratio(NamedTuple):
 class ComparisonWidth(NamedTuple):
     """An answer's part of a :class:`Ratio`'s ``half_width``: logarithms, as in :class:`Estimate`.
 
-    ``common``: of all such answers.  ``own``: what this answer's parts of the class ``own_class`` add.
+    ``common``: of all such answers.  ``own``: what this answer's parts of the class ``own_class`` add.  ``network``:
+    what other jobs on a shared network may add; they slow both answers alike.
     """
 
     common: float
     own: float = 0.0
     own_class: str = ""
+    network: float = 0.0
 
 
 def comparison_width(found: Estimate | None, *, same: bool = True) -> ComparisonWidth | None:
     """Return the part of *found* in a comparison with an answer for the *same* machine, or for another."""
-    common = None if found is None else found.ways if same else found.machines
-    return None if found is None or common is None else ComparisonWidth(common, found.own, found.own_class)
+    if found is None:
+        return None
+    return ComparisonWidth(found.ways if same else found.machines, found.own, found.own_class, found.network)
 
 
 def ratio_of(slower: float, faster: float, widths: tuple[ComparisonWidth | None, ComparisonWidth | None]) -> Ratio:
     """Return the ratio of two times, given the width of each; own ones of one class cancel, others do not."""
     mine, theirs = widths
-    known = None
+    known, traffic = None, 0.0
     if mine is not None and theirs is not None:
         own = (mine.own - theirs.own,) if mine.own_class == theirs.own_class else (mine.own, theirs.own)
-        known = math.hypot(mine.common, theirs.common, *own)
-    return Ratio(slower / faster if faster > 0 else math.inf, known)
+        known, traffic = math.hypot(mine.common, theirs.common, *own), mine.network - theirs.network
+    return Ratio(slower / faster if faster > 0 else math.inf, known, traffic)
 
 
 def times_words(ratio: float) -> str:

@@ -14,6 +14,7 @@ from simulator.bands.composition import (
     ClassShare,
     Composition,
     Estimate,
+    SharedNetwork,
     State,
     band_of,
     distance,
@@ -21,8 +22,8 @@ from simulator.bands.composition import (
 )
 from simulator.errors import counted, mention, spelt, word_of
 from simulator.network.machine import Machine
-from simulator.records import dataclass
-from simulator.results import WORDS, taken
+from simulator.records import dataclass, replace
+from simulator.results import WORDS, plain, taken
 from simulator.topology.parts import GpuPart, NicPart
 from simulator.topology.parts import Part as AnyPart
 from simulator.units import format_duration
@@ -41,6 +42,7 @@ class Confidence:
 
     ``estimate`` is the band in logarithms, ``known`` says in words what was measured, and ``narrowed`` is the command
     that would narrow the band.  ``is_exact``: there is nothing to measure, as of a lower bound or of no time.
+    ``shared`` is the network up to whose least rates the band reaches.
     """
 
     band: Band | None
@@ -49,10 +51,12 @@ class Confidence:
     known: str
     narrowed: str
     is_exact: bool = False
+    shared: SharedNetwork | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the band, ``outside``, and ``evidence``, what was measured in words, as in ``--json``."""
-        return {**taken(self, "band outside"), "evidence": self.known or None}
+        shared = {} if self.shared is None else {"shared_network": plain(self.shared)}
+        return {**taken(self, "band outside"), "evidence": self.known or None, **shared}
 
     @property
     def words(self) -> str:
@@ -71,7 +75,8 @@ class Confidence:
             return ""
         low, high = (f"{100 * math.expm1(end):+.0f}" for end in (found.low, found.high))
         rows, sources = counted(found.widest.rows, "measurement"), counted(found.widest.sources, "source")
-        return f"band {low} to {high} %; {rows} of {sources}, {self.known}"
+        reaches = "" if self.shared is None else f"; {self.shared.words}"
+        return f"band {low} to {high} %; {rows} of {sources}, {self.known}{reaches}"
 
     @property
     def widest(self) -> str:
@@ -80,14 +85,21 @@ class Confidence:
         return f"mostly {_class_words(most.name)}, on {counted(most.places, 'place')}" if most else ""
 
 
-def confidence_of(time_s: float, composition: Composition, question: object = None) -> Confidence:
-    """Return the uncertainty of *time_s* for an answer of *composition* to *question*."""
+def confidence_of(
+    time_s: float, composition: Composition, question: object = None, shared: SharedNetwork | None = None
+) -> Confidence:
+    """Return the uncertainty of *time_s* for an answer of *composition* to *question*, over a *shared* network."""
     known = evidence()
     state, outside = distance(composition.facts, known)
     found = estimate(composition, known) if time_s > 0.0 else None
+    if found is None:
+        shared = None
+    elif shared is not None:
+        more = math.log(shared.slowdown)
+        found = replace(found, high=found.high + more, network=more)
     narrowed = narrowing_of(question, composition.facts, found.widest.name if found is not None else "")
     band = None if found is None else band_of(time_s, found.low, found.high)
-    return Confidence(band, outside, found, _known(composition.facts, state), narrowed, is_exact=time_s <= 0.0)
+    return Confidence(band, outside, found, _known(composition.facts, state), narrowed, time_s <= 0.0, shared)
 
 
 OF_A_BOUND = Confidence(None, (), None, "", "", is_exact=True)

@@ -127,7 +127,8 @@ def _communication_words(result: TrainingRun) -> str:
     if _gains(result):
         several = f"{result.device_count:,} {'devices' if result.step.on_host else 'GPUs'}"
         width = comparison_width(step_confidence(result).estimate)
-        ratio = ratio_of(result.device_count * result.scaling_efficiency, 1.0, (width, width))
+        alone = width and width._replace(network=0.0)
+        ratio = ratio_of(result.device_count * result.scaling_efficiency, 1.0, (alone, width))
         one, lost_s = "an average one" if len(result.parts) > 1 else "one", whole_s - result.alone_s
         work = f"{several} do {times_words(ratio.value)} times the work of {one}{ratio.band}"
         most, most_s = _other_loss(result, lost_s)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from simulator.bands.composition import Band
+from simulator.bands.composition import Band, SharedNetwork
 from simulator.collectives.communicator import Request
 from simulator.engine.timeline import Timeline
 from simulator.network.machine import Machine
@@ -46,6 +46,7 @@ class Result:
     simulation_events: int
     timeline: Timeline
     asked: CollectiveQuestion | None = field(default=None, compare=False)
+    shared: SharedNetwork | None = None
     changed: ChangeEffect | None = None
 
     def __repr__(self) -> str:
@@ -107,7 +108,7 @@ class Result:
         changed = self.asked is not None and is_changed(self.asked)
         what = self.collective, self.size_bytes, self.strategy
         composition = collective_composition(machine, ranks, *what, changed=changed)
-        return confidence_of(self.sync_time_s, composition, self.asked)
+        return confidence_of(self.sync_time_s, composition, self.asked, self.shared)
 
     @property
     def band(self) -> Band | None:

@@ -17,6 +17,7 @@ from simulator.step.memory import MemoryNeed
 from simulator.topology.schema import Price
 
 if TYPE_CHECKING:
+    from simulator.bands.composition import SharedNetwork
     from simulator.results.input import InputRun
     from simulator.results.offload import OffloadRun
     from simulator.results.servers import ServerRun
@@ -95,6 +96,7 @@ class TrainingRun:
     input: InputRun | None = None
     what_if: tuple[Alternative, ...] = ()  # gains of single changes, the largest first
     changed: ChangeEffect | None = None
+    shared: SharedNetwork | None = None
 
     @property
     def machine(self) -> str:

@@ -1,7 +1,7 @@
 """Costs of the parts of a step: units, the memory they hold, exchanges (docs/decisions/engine.md)."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
 from itertools import accumulate, groupby
 from typing import NamedTuple
@@ -91,6 +91,17 @@ class UnitCost(NamedTuple):
     of_experts: int
     trained_of_experts: int
 
+    @property
+    def pass_s(self) -> float:
+        """Seconds of both passes of a micro-batch."""
+        return self.forward_s + self.backward_s
+
+    def paced(self, pace: float) -> "UnitCost":
+        """Return the cost on a device that takes *pace* times as long."""
+        passes_s = pace * self.forward_s, pace * self.backward_s
+        updates_s = pace * self.update_s, pace * self.over_all_s, pace * self.over_summed_s
+        return UnitCost(*passes_s, *updates_s, *self[5:])
+
 
 class CollectiveTimes:
     """Times of collectives by themselves, interpolated between simulated sizes."""
@@ -119,11 +130,12 @@ class CollectiveTimes:
 
 @dataclass(frozen=True)
 class RankWork:
-    """One rank's part of a network in units, equal ones once; of *question*'s layout, ``tp cp ep sp`` count."""
+    """*rank*'s part of a network in units, equal ones once; of *question*'s layout, ``tp cp ep sp`` count."""
 
     session: Session
     question: StepQuestion
     group: Communicator
+    rank: int = 0
     _kept: Kept = field(default_factory=Kept, init=False, compare=False, repr=False)
 
     @cached_property
@@ -167,7 +179,7 @@ class RankWork:
 
     def _seconds(self, network: Network) -> _Seconds:
         places = self.session.places(self.question.where, self.question.software)
-        node = self.group.ranks[0]
+        node = self.group.ranks[self.rank]
         place = places.place(node)
         role = Role(place, node, self.group.n_ranks, launches_of(place.device, network, self.question.options))
         layout = replace(self.question.layout, dp=None, pp=1, vp=1, zero=0, shards=None, schedule="1f1b")
@@ -182,6 +194,10 @@ class RankWork:
             return sum(issue.device_s for issue in role.issues if issue.over == over)
 
         return part_s("forward"), part_s("backward"), part_s("update"), over_s("all"), over_s("summed")
+
+    def once(self, key: object, find: Callable[[], float]) -> float:
+        """Return what *find* returns, found once for *key*."""
+        return self._kept.once(key, find)
 
     def gathered(self, layout: Layout) -> int:
         """Return the largest number of parameters gathered in full at once, where each rank holds a shard."""
@@ -221,7 +237,11 @@ class RankWork:
         return self._kept.once(units, lambda: held_in(whole(list(layers)), self.question.options))
 
 
-def units_apart(network: Network, count: int) -> tuple[range, ...]:
-    """Return the units of *network* in each of *count* parts; raises InputError where it has too few units."""
-    ends = list(accumulate(len(units_of(stage.network)) for stage in stages_of(network, count)))
+def units_apart(network: Network, count: int, blocks: tuple[int, ...] = ()) -> tuple[range, ...]:
+    """Return the units of *network* in each of *count* parts; raises InputError where it has too few, or not *blocks*.
+
+    The layers around all blocks belong to the first and the last of them, even where these parts have no blocks.
+    """
+    stages = stages_of(network, count, blocks)
+    ends = list(accumulate(blocks or (len(units_of(stage.network)) for stage in stages)))
     return tuple(map(range, [0, *ends], ends))

@@ -14,6 +14,7 @@ from simulator.questions.step import StepQuestion
 from simulator.records import replace
 from simulator.search.parts import CollectiveTimes, RankWork, UnitCost, units_apart
 from simulator.search.space import Candidate, Division, Space
+from simulator.search.stages import balanced
 from simulator.step.precision import gradient_bytes, parameter_bytes, storage_of
 from simulator.training.data_parallel import bucket_size
 from simulator.training.memory import communication_bytes, held_memory
@@ -40,7 +41,13 @@ class Pricer:
         question = space.question
         machine = session.machine(question.where)
         self.group = session.group(question.where, question.gpus)
-        self.device = session.places(question.where, question.software).place(self.group.ranks[0]).device
+        ranks, places = self.group.ranks, session.places(question.where, question.software)
+        self._part_of = [machine.nodes[node].part_name for node in ranks]
+        devices = {
+            part: places.place(node).device for part, node in dict(zip(self._part_of, ranks, strict=True)).items()
+        }
+        self.device = devices[self._part_of[0]]
+        self._most_bytes = max(device.memory_bytes for device in devices.values())  # a stage may have the roomiest
         self.exchanges = CollectiveTimes(session, question, machine)
         self.network = session.network(replace(question, batch=1))
         self._placement = cache(partial(Placement, self.group))
@@ -89,24 +96,53 @@ class Pricer:
     ) -> list[Priced]:
         part.network  # noqa: B018  raises where the network cannot be divided
         found = []
-        for way in ways:
+        for asked in ways:
             try:
-                n_bytes = self._memory_bytes(part, way)
-                if n_bytes > self.device.memory_bytes:
-                    infeasible[MEMORY] += 1
-                    too_large.append((n_bytes, way.words))
-                    continue
-                found.append((way, self._step_s(part, way), n_bytes))
+                for way in (asked, *self._balanced(part, asked)):
+                    n_bytes = self._memory_bytes(part, way)
+                    if n_bytes > self._most_bytes:
+                        infeasible[MEMORY] += 1
+                        too_large.append((n_bytes, way.words))
+                    else:
+                        found.append((way, self._step_s(part, way), n_bytes))
             except (InputError, Unsuitable) as error:
                 infeasible[_reason(error)] += 1
         return found
+
+    def _balanced(self, part: RankWork, way: Candidate) -> list[Candidate]:
+        """Return *way* with as many blocks in each part as make the stages take about as long, if that is faster."""
+        layout, n_parts = way.layout, part_count(way.layout)
+        costs = part.costs
+        if layout.pp == 1 or layout.blocks or len(costs) < 3:
+            return []
+        first_s, block_s, last_s = (costs[unit].pass_s for unit in (0, len(costs) // 2, -1))
+        even = [len(units) for units in self._apart(n_parts, ())]
+        ends_s = first_s - block_s, last_s - block_s
+        blocks = balanced(layout, even, block_s, ends_s, self._paces(part, layout))
+        return [replace(way, layout=replace(layout, blocks=blocks))] if blocks else []
+
+    def _paces(self, part: RankWork, layout: Layout) -> list[float]:
+        """Return how many times as long as the first rank's the slowest device of each stage takes."""
+        names = dict.fromkeys(self._part_of)
+        if len(names) == 1:
+            return [1.0] * layout.pp
+        first = next(iter(names))
+
+        def pass_s(name: str) -> float:
+            own = RankWork(part.session, part.question, part.group, self._part_of.index(name))
+            return own.costs[len(own.costs) // 2].pass_s
+
+        times_s = {name: part.once(("pass", name), partial(pass_s, name)) for name in names}
+        placement = self._placement(_alike(layout))
+        stages = [{self._part_of[rank] for rank in placement.stage_ranks(stage)} for stage in range(layout.pp)]
+        return [max(times_s[name] / times_s[first] for name in stage) for stage in stages]
 
     def _memory_bytes(self, part: RankWork, way: Candidate) -> float:
         layout = way.layout
         most = 0.0
         for stage in sorted({0, min(1, layout.pp - 1), layout.pp - 1}):
             units, saved = self._units(layout, stage), tuple[float, ...]()
-            if schedule_of(layout).chunks:
+            if schedule_of(layout).chunks or layout.blocks:
                 saved = tuple(
                     float(part.held(each).moments[0].activations_bytes) for each in self._chunks(layout, stage)
                 )
@@ -114,13 +150,15 @@ class Pricer:
             asked = replace(part.question, micro_batches=way.micro_batches)
             need = held_memory(part.held(units), part.gathered(layout), asked, self.device, layout, flying)
             most = max(most, need.total_bytes)
-        whole = replace(layout, vp=1)  # NCCL's algorithms are those that it chooses for the first micro-batch tried
+        whole = replace(
+            layout, vp=1, blocks=()
+        )  # NCCL's algorithms are those that it chooses for the first micro-batch tried
         return most + self._kept.once(
             whole, lambda: communication_bytes(self._placement(whole), part.question, part.network)
         )
 
     def _chunks(self, layout: Layout, stage: int) -> list[range]:
-        parts = self._apart(part_count(layout))
+        parts = self._apart(part_count(layout), layout.blocks)
         return [parts[part] for part in stage_parts(layout, stage)]
 
     def _units(self, layout: Layout, stage: int) -> list[int]:
@@ -128,20 +166,20 @@ class Pricer:
 
     def _step_s(self, part: RankWork, way: Candidate) -> float:
         layout, count = way.layout, way.micro_batches
-        costs = part.costs
+        costs, paces = part.costs, self._paces(part, layout)
         question, known = part.question, self.device.constants
         wide = gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
         narrow = ELEMENT_BYTES[storage_of(question.options.precision)]
         if layout.zero == 3:
-            return self._sharded_s(costs, way, question, narrow)
-        units = [[costs[unit] for unit in self._units(layout, stage)] for stage in range(layout.pp)]
+            return self._sharded_s(tuple(cost.paced(max(paces)) for cost in costs), way, question, narrow)
+        units = [[costs[unit].paced(pace) for unit in self._units(layout, stage)] for stage, pace in enumerate(paces)]
         stages = [UnitCost(*map(sum, zip(*of_stage, strict=True))) for of_stage in units]  # all units of a stage
         pace = 1.0
         if layout.pp > 1 and question.contention:  # the slowest stage waits for the slowest of fewer ranks
             pace = slowest_of(self.group.n_ranks // layout.pp, known) / slowest_of(self.group.n_ranks, known)
         passes_s = [pace * (stage.forward_s + stage.backward_s) for stage in stages]
         if layout.pp > 1:
-            elements = part.received_elements(self._apart(part_count(layout))[1].start)
+            elements = part.received_elements(self._apart(part_count(layout), layout.blocks)[1].start)
             sent_s = 2 * self._received_s(layout, elements * narrow)
             waited_s = sent_s if chunks_of(layout) == 1 else 0.0  # others overlap with the stage's other chunks
             passes_s = [pass_s + waited_s for pass_s in passes_s]
@@ -180,6 +218,7 @@ class Pricer:
         """Return seconds of a step that gathers units one ahead, as in :mod:`simulator.training.sharded`."""
         layout = way.layout
         units = [(cost, *self._exchanges_s(cost, layout, question, element)) for cost in costs]
+        alone = question.options.framework == "deepspeed-zero3" and not question.prefetches
         passes = [(unit, False) for unit in units] + [(unit, True) for unit in reversed(units)]
         end_s = exchanged_s = 0.0  # ends of computation and of exchanges
         before_s = batch_s = 0.0
@@ -191,7 +230,7 @@ class Pricer:
             for place, ((cost, _, scatter_s, sum_s), backward) in enumerate(passes):
                 following_s = passes[place + 1][0][1] if place + 1 < len(passes) else 0.0
                 following_s *= 2 if question.gathers_again and backward else 1
-                ahead = question.prefetches or not backward
+                ahead = question.prefetches or not (backward or alone)
                 starts_s = end_s
                 end_s = max(end_s, gathered_s) + (cost.backward_s if backward else cost.forward_s)
                 if following_s:
@@ -199,6 +238,7 @@ class Pricer:
                 gathered_s = exchanged_s if following_s else 0.0
                 if backward:
                     exchanged_s = max(exchanged_s, end_s) + scatter_s + (sum_s if last else 0.0)
+                    gathered_s = max(gathered_s, exchanged_s if alone else 0.0)
             batch_s = end_s - before_s
         skipped_s = (way.micro_batches - explicit) * batch_s
         return skipped_s + max(end_s, exchanged_s) + sum(_update_s(layout, cost) for cost in costs)
@@ -234,7 +274,7 @@ class Pricer:
         """Return the seconds of *op* in all of the first stage's groups of one kind at once."""
         if not size_bytes:
             return 0.0
-        among = replace(layout, sp=False, tp_overlap=False, vp=1, zero=min(1, layout.zero))
+        among = replace(layout, sp=False, tp_overlap=False, vp=1, blocks=(), zero=min(1, layout.zero))
 
         def seconds() -> float:
             place = self._placement(among)
@@ -244,7 +284,7 @@ class Pricer:
         return self._kept.once((among, which, experts, op, size_bytes), seconds)
 
     def _received_s(self, layout: Layout, size_bytes: float) -> float:
-        alike = replace(layout, vp=1, zero=0, shards=None)
+        alike = _alike(layout)
 
         def seconds() -> float:
             placement, tp = self._placement(alike), 1 if layout.sp else layout.tp
@@ -255,6 +295,11 @@ class Pricer:
             return sent_s + gathered_s
 
         return self._kept.once((alike, "next", size_bytes), seconds)
+
+
+def _alike(layout: Layout) -> Layout:
+    """Return *layout* without what does not change where its ranks are."""
+    return replace(layout, vp=1, blocks=(), zero=0, shards=None)
 
 
 def _update_s(layout: Layout, cost: UnitCost) -> float:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from simulator.api.outcome import least_step_s, step_fits
 from simulator.api.session import Session
-from simulator.bands.composition import Band
+from simulator.bands.composition import Band, SharedNetwork
 from simulator.collectives.communicator import Unsuitable
 from simulator.errors import InputError, refused, spelt
 from simulator.questions.layout import parse_layout
@@ -46,6 +46,7 @@ class RankedLayout(NamedTuple):
     width: ComparisonWidth | None  # in comparisons on the same machine
     available_bytes: float
     width_apart: ComparisonWidth | None = None  # in comparisons with another
+    shared: SharedNetwork | None = None
 
     @property
     def is_tight(self) -> bool:
@@ -152,6 +153,8 @@ def find_best(
                 told: dict[str, Any] = {name: answer[name] for name in _AS_TOLD}
                 widths = {name: answer[name] and ComparisonWidth(*answer[name]) for name in ("width", "width_apart")}
                 told |= {"shares_s": dict(answer["shares"]), "band": band, **widths}
+                shared = answer.get("shared_network")
+                told |= {"shared": shared and SharedNetwork(**shared)}
                 told |= {"rates": rates_from(answer["rates"])}
                 ranking.append(RankedLayout(way, outside=tuple(answer["outside"]), **told))
             elif answer["reason"] is None:
@@ -247,6 +250,7 @@ def best_document(space: Space, machine: str, best: Ranking) -> dict[str, Any]:
             {
                 **taken(entry, f"parallel=candidate.layout {of_entry} recompute=candidate.recompute step_time_s"),
                 **taken(entry, "band outside memory_bytes fits_by_band"),
+                **({"shared_network": plain(entry.shared)} if entry.shared else {}),
                 "rates": plain(entry.rates),
                 "reason": loss_words(entry.shares_s),
                 "account_s": entry.shares_s,

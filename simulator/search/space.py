@@ -20,7 +20,7 @@ _MOST_CHUNKS = 8  # per pipeline stage
 _FAR: tuple[Axis, ...] = ("tp", "cp", "pp", "dp")  # pipeline stages close together, data-parallel replicas far apart
 _BESIDE = {  # what goes with a word that is parsed by itself
     **dict.fromkeys(("flex", "ep_overlap", "shared_overlap"), "ep=2,"),
-    **dict.fromkeys(("vp", "schedule"), "pp=2,"),
+    **dict.fromkeys(("vp", "schedule", "blocks"), "pp=2,"),
     "delay_wgrad": "ep=2,ep_overlap,",
     "sp": "tp=2,",
     "tp_overlap": "tp=2,sp,",
@@ -145,7 +145,7 @@ class Space:
                 for zero, shards in self._shardings(pp, cp * dp):
                     apart = pp > 1 and dp > 1 and ep == 1 and self.device_count > self.node_size
                     for order in self._choices("order", (ORDER, _FAR) if apart else (ORDER,)):
-                        rest = {key: value for key, value in self.fixed if key == "schedule" and pp > 1}
+                        rest = {key: value for key, value in self.fixed if key in ("schedule", "blocks") and pp > 1}
                         rest |= {"pp": pp, "dp": dp, "vp": vp, "zero": zero, "shards": shards, "order": order}
                         with suppress(InputError):  # what does not go together
                             yield replace(self.layout_of(division), **rest)
@@ -203,6 +203,10 @@ def parse_fixed(text: str | None) -> tuple[tuple[str, Any], ...]:
             if field.name in found:
                 raise refused("layout", f"{field.name} is given twice", one_line(text, 60))
             found[field.name] = getattr(layout, field.name)
+    if 0 in found.get("blocks", ()):
+        raise refused(
+            "layout", "best counts the layers at the ends with blocks; each part has one", one_line(text or "", 60)
+        )
     if found.get("tp_overlap") and (found.get("sp") is False or found.get("tp") == 1):
         raise refused("layout", "tp_overlap overlaps what sp gathers and scatters; add sp", one_line(text or "", 60))
     return tuple(found.items())

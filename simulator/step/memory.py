@@ -5,10 +5,9 @@ from math import ceil
 from simulator.devices.gpu import Gpu
 from simulator.devices.optimizer import state_tensors
 from simulator.devices.predict import Device
-from simulator.package_data import own_data
 from simulator.questions.options import StepOptions, of_tensors
 from simulator.questions.where import TODAY, Software
-from simulator.records import dataclass, field, fields, replace
+from simulator.records import dataclass, field, fields, own_data, replace
 from simulator.step.conversions import formats_of, nvfp4_weights
 from simulator.step.megatron import buffer_element_bytes, has_gradient_buffer, shared_gradients
 from simulator.step.moments import Moment, tape_of

@@ -52,6 +52,7 @@ class Topology:
     notes: tuple[str, ...] = ()  # oddities, each with its place in a file
     price_per_hour: Price | None = None  # of all nodes
     messages: MessagesSpec = NO_COSTS  # processor time of messages between nodes
+    shared_network: float | None = None  # share by which other jobs may lower the rates between nodes
 
     @property
     def runs(self) -> list[tuple[int, int]]:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from simulator.errors import FAULTS_SHOWN, Fault, InputError, nearest, one_line
-from simulator.package_data import own_data
+from simulator.records import own_data
 from simulator.topology.parts import CpuPart, GpuPart, LinkPart, NicPart, Part, StoragePart, SwitchPart
 from simulator.topology.yaml_source import YamlSource, read_yaml, uncollected
 

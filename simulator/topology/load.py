@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from simulator.errors import Fault, InputError, mention, nearest, one_line, refused
-from simulator.package_data import own_data
-from simulator.records import replace
+from simulator.records import own_data, replace
 from simulator.topology import Device, Topology, Wire, catalogue, each
 from simulator.topology.catalogue import validate_in_part
 from simulator.topology.parts import NETWORK_LINKS, LinkPart, NicPart, SwitchPart
@@ -85,6 +84,7 @@ def compose_cluster(
         transport=_transport([group.node for group in groups]),
         n_nodes=n_nodes,
         notes=tuple(dict.fromkeys(note for group in groups for note in group.node.notes)),
+        shared_network=None if fabric else max(group.node.shared_network or 0.0 for group in groups) or None,
         price_per_hour=summed([node.price_per_hour and node.price_per_hour.times(n) for node, n, *_ in groups]),
     )
 
@@ -279,7 +279,8 @@ def _cluster(lookup: Resolver, folder: Path | None, n_nodes: int | None, fabric:
             raise InputError(source.fault(("cluster", "groups"), str(error), key=True)) from None
         raise
     price = spec.price_per_hour.times(more) if spec.price_per_hour else made.price_per_hour
-    made = replace(made, price_per_hour=price, messages=cluster.messages, file=source.file)
+    shared = spec.shared_network or made.shared_network if fabric is None else None
+    made = replace(made, price_per_hour=price, messages=cluster.messages, file=source.file, shared_network=shared)
     if is_written:
         made = replace(made, name=spec.name, description=spec.description or made.description, aliases=spec.aliases)
     return with_rate_note(made, fabric_part) if fabric is not None and fabric_part is not None else made

@@ -26,7 +26,7 @@ _NAMED = 4  # the most names of a range to report
 _MAX_WIRES = 262_144
 MOST_NVLINKS = 72  # for a GPU without a part: twice the 36 of the newest announced one (Rubin)
 _NUMBERED = re.compile(r"gpu\d+", re.ASCII)
-_AS_WRITTEN = ("name", "description", "aliases", "transport", "price_per_hour", "trays")
+_AS_WRITTEN = ("name", "description", "aliases", "transport", "price_per_hour", "trays", "shared_network")
 _OVERRIDES = tuple(name for name in schema.DeviceSpec.model_fields if name not in ("part", "kind", "source"))
 
 

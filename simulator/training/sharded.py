@@ -39,8 +39,10 @@ def write_sharded(outline: StepOutline, offload: "OffloadWriter | None" = None) 
     summed = ELEMENT_BYTES["fp32" if question.sums_in_fp32 or in_fp32 else storage_of(policy)]
     apart = expert_parameters(network) if len(both) > 1 else frozenset()
     units = _units(network, crew.passes(), apart, again=question.gathers_again)
-    if question.options.framework != "deepspeed-zero3":  # whose hooks are those of its layers
+    of_deepspeed = question.options.framework == "deepspeed-zero3"
+    if not of_deepspeed:  # whose hooks are those of its layers
         units = _hooked(units, network, apart, crew)
+    alone = of_deepspeed and not question.prefetches  # an exchange waits for the device, and the device for it
     exchanged: list[int] = []
     waited: list[int] = []  # by the host before it issues on
 
@@ -62,7 +64,8 @@ def write_sharded(outline: StepOutline, offload: "OffloadWriter | None" = None) 
             following = units[place + 1 : place + 2]
             # During this unit, so that at most two are in memory at once: forward when the host comes to it.
             looks = [at for at, same in enumerate(unit.issues) if same[0].waits and unit.part == "forward"]
-            asked = looks[-1] if looks else 0 if question.prefetches or unit.part == "forward" else len(unit.issues)
+            early = question.prefetches or (unit.part == "forward" and not alone)
+            asked = looks[-1] if looks else 0 if early else len(unit.issues)
             for at, same in enumerate((*unit.issues, ())):
                 if at == asked:
                     ahead = gather(following, crew.last if at else end, number)
@@ -78,6 +81,7 @@ def write_sharded(outline: StepOutline, offload: "OffloadWriter | None" = None) 
                     reduced = offload.gradients(elements, elements, shards, reduced or end, number, ends=ends)
                     waited += reduced
                 exchanged = reduced or exchanged
+                waited += exchanged if alone else ()
             gathered = ahead
     kept = layout.kept_share(trained, sum(p.elements for p in network.parameters if p.trained and p.name in apart))
     if offload is None:

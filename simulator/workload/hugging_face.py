@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.errors import Fault, InputError, mention, nearest, one_line
-from simulator.package_data import own_data
+from simulator.records import own_data
 from simulator.topology.yaml_source import YamlSource, read_json
 from simulator.workload.zoo import ZooEntry
 from simulator.workload.zoo.encoders import T5, Encoder, encoder, t5, vit_entry

@@ -12,8 +12,7 @@ from dataclasses import Field
 from functools import cache
 from typing import Any, ClassVar, Literal, Self
 
-from simulator.package_data import own_data
-from simulator.records import dataclass, replace
+from simulator.records import dataclass, own_data, replace
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 Shape = tuple[float | str, ...]

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, PlainValidator
 
 from simulator.errors import Fault, InputError, nearest, one_line
-from simulator.package_data import own_data
-from simulator.records import dataclass
+from simulator.records import dataclass, own_data
 from simulator.topology.catalogue import validate
 from simulator.topology.parts import Strict
 from simulator.topology.yaml_source import YamlSource, read_yaml

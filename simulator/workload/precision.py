@@ -3,7 +3,7 @@
 import re
 from typing import Literal, get_args
 
-from simulator.package_data import own_data
+from simulator.records import own_data
 
 Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4", "nvfp4"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)

@@ -22,7 +22,7 @@ from simulator.bands import (
 from simulator.bands.composition import AnswerFacts as Facts
 from simulator.bands.composition import ClassShare, Composition, band_of, class_shares, distance, estimate
 from simulator.cli import run
-from simulator.network.circumstances import machine_of
+from simulator.network.compiling import compile_machine
 from simulator.questions.calibration import Calibration
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.layout import parse_layout
@@ -219,7 +219,7 @@ links:
 
 def test_the_network_is_that_of_most_bandwidth_and_none_is_no_ethernet() -> None:
     session, where = Session(), Where("mixed")
-    session.know(where, machine_of(topology_from_text(MIXED, n_nodes=2)))
+    session.know(where, compile_machine(topology_from_text(MIXED, n_nodes=2)))
     chain = session.composed(CollectiveQuestion(where=where, size_bytes=1e9)).chain
     assert chain[0] == "collective full few infiniband all-reduce"
     assert collective_chain("all-reduce", 1e9, "", 2)[0] == "collective full nodes"

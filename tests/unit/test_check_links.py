@@ -11,9 +11,9 @@ import pytest
 from simulator.api import Session
 from simulator.api.variants import ADAPTERS, SLOTS, with_far_adapters, with_sockets
 from simulator.errors import InputError
-from simulator.package_data import own_data
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Where
+from simulator.records import own_data
 from simulator.topology.load import load_topology
 from simulator.topology.parts import NicPart
 from tests.nccl_logs import as_log

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from simulator.api import load_machine
+from simulator.api import Session, load_machine
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.search.rings import find_rings, round_rates
 from simulator.network.compiling import compile_machine
 from simulator.network.machine import Link, Machine
 from simulator.network.routing import Router
-from simulator.questions.where import Neighbour, SlowLink
+from simulator.questions.where import Neighbour, SlowLink, Where
 from simulator.topology import Device, Topology, Wire
 from simulator.topology.load import load_topology, topology_from_text
 from tests.asked import exchange_on
@@ -111,7 +111,7 @@ def test_routes_between_unlike_nodes_are_those_that_a_search_finds(tmp_path: Pat
 
 
 def test_a_slow_link_is_of_one_node_alone() -> None:
-    whole, slow = (load_machine("p3.16xlarge", n_nodes=4, slow_links=links) for links in ((), SLOW))
+    whole, slow = (Session().machine(Where("p3.16xlarge", 4, slow_links=links)) for links in ((), SLOW))
     named = {link.name: link for link in whole.links}
     changed = [link.name for link in slow.links if link.bandwidth_Bps != named[link.name].bandwidth_Bps]
     assert sorted(changed) == ["network->node2.nic0", "node2.nic0->network"]

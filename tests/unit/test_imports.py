@@ -115,7 +115,7 @@ LATE = {
     "simulator.python": "torch modules load what traces them",
     "simulator.api.steps": "most steps have neither pipeline stages nor parameter servers",
     "simulator.training": "most layouts divide no tensors, shards or stages; few steps name slow devices",
-    "simulator.package_data": "the zoo reads JSON, and needs nothing but the standard library",
+    "simulator.records": "the zoo reads JSON, and needs nothing but the standard library",
     "simulator.results.confidence": "exchanges need no kernels and no options of steps",
     "simulator.results.reason": "exchanges need no views of steps, which load device models",
     "simulator.step": "most steps have no experts, and run on GPUs",

@@ -13,10 +13,10 @@ from simulator.collectives.communicator import Unsuitable
 from simulator.collectives.nccl.strategy import Nccl
 from simulator.collectives.nccl.tables import KNOWN, rules_of, version_notes
 from simulator.collectives.nccl.tuning import CommGraph, TunedPair, candidates
-from simulator.package_data import own_data
 from simulator.plan.plan import Plan
 from simulator.questions.collective import ALGORITHMS
 from simulator.questions.where import FEATURES, NCCL_TODAY, OLDEST_RULES, Version, has
+from simulator.records import own_data
 from simulator.workload import Collective
 from tests.asked import request_of
 

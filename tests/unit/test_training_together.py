@@ -166,6 +166,18 @@ def test_a_unit_is_gathered_while_the_one_before_computes_its_backward_pass() ->
     assert ahead.step_time_s < behind.step_time_s
 
 
+@pytest.mark.parametrize("micro_batches", [1, 12])
+def test_zero_3_that_does_not_prefetch_exchanges_while_nothing_computes(micro_batches: int) -> None:
+    """A fetch of DeepSpeed until 0.5.9 waits for the device: the step is its computing and all of its exchanges."""
+    hooked = StepOptions(precision="master-fp16", optimizer="adam", framework="deepspeed-zero3")
+    asked = {"layout": FSDP, "micro_batches": micro_batches, "contention": False}
+    apart = step_on(MACHINE, GPT, hooked, prefetches=False, **asked)
+    assert apart.exposed_s == pytest.approx(apart.exchanging_s, rel=1e-9)
+    assert step_on(MACHINE, GPT, hooked, **asked).exposed_s < apart.exposed_s / 2
+    own = step_on(MACHINE, GPT, SHARDS, prefetches=False, **asked)  # of PyTorch, whose forward pass looks ahead
+    assert own.exposed_s < own.exchanging_s
+
+
 def test_where_nothing_goes_backward_nothing_is_scattered() -> None:
     options = replace(SHARDS, mode="forward")
     result = step_on(MACHINE, GPT, options, layout=FSDP)

@@ -12,10 +12,9 @@ from simulator.api.variants import LogQuestion, faulty_machines, fewer_links, na
 from simulator.bands import evidence
 from simulator.bands.composition import estimate
 from simulator.errors import InputError
-from simulator.package_data import own_data
 from simulator.questions.collective import SENDING, CollectiveQuestion
 from simulator.questions.where import NCCL_TODAY, SlowLink, version_words
-from simulator.records import dataclass, replace
+from simulator.records import dataclass, own_data, replace
 from simulator.topology import Topology
 from simulator.units import format_duration
 from validate.check import pace as healthy

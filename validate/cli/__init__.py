@@ -13,8 +13,8 @@ from simulator.cli.written import DECLARED, HELP, Option, command_of, declared
 from simulator.console import later
 from simulator.console.run import run_app, run_process
 from simulator.errors import InputError, word_of
-from simulator.package_data import own_data
 from simulator.questions.checks import refuse_all
+from simulator.records import own_data
 from validate.cli.command import Given
 
 __all__ = ["app", "main"]

@@ -19,10 +19,9 @@ from simulator.cli.step_questions import ask_steps
 from simulator.cli.written import CommandOptions, check_read
 from simulator.console.files import OutputFile
 from simulator.errors import Fault, InputError, one_line
-from simulator.package_data import own_data
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
-from simulator.records import dataclass, replace
+from simulator.records import dataclass, own_data, replace
 from simulator.results import taken
 from simulator.results.confidence import torch_lacks
 from simulator.workload.described import network_document

@@ -13,9 +13,8 @@ from simulator.cli.options import parse_count
 from simulator.cli.table import table_of
 from simulator.console import choose_style
 from simulator.errors import InputError
-from simulator.package_data import own_data
 from simulator.questions.checks import From
-from simulator.records import replace
+from simulator.records import own_data, replace
 from validate.cli.command import Given, give, print_result
 from validate.constants.calibrate import fit_calibration
 from validate.constants.design import NETWORKS, MeasurableOperator, candidates_of, chosen

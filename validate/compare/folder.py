@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.errors import Fault, InputError, nearest, one_line
-from simulator.package_data import own_data
-from simulator.records import dataclass, field
+from simulator.records import dataclass, field, own_data
 from simulator.user_files import read_user_file
 from validate.kinds.kind import ALL_COLUMNS
 from validate.machine.measure.table import asked_note

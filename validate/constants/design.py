@@ -14,12 +14,11 @@ from typing import Any
 from simulator.api import Session
 from simulator.api.calibrations import StepKernel, longest_kernel, places_of, step_kernels
 from simulator.errors import InputError, MissingDependency
-from simulator.package_data import own_data
 from simulator.questions.calibration import Shape
 from simulator.questions.options import StepOptions
 from simulator.questions.single import OperatorQuestion
 from simulator.questions.where import Where
-from simulator.records import dataclass, field, lists_by_key, replace
+from simulator.records import dataclass, field, lists_by_key, own_data, replace
 from simulator.workload.described import network_document
 from simulator.workload.find import find_network
 from simulator.workload.kernels import Kernel, Rowwise, Streaming

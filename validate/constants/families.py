@@ -11,9 +11,8 @@ from typing import Any
 from simulator.api import Session
 from simulator.constants import constants_file
 from simulator.errors import one_line
-from simulator.package_data import own_data
 from simulator.questions.single import OperatorQuestion
-from simulator.records import dataclass, field, lists_by_key
+from simulator.records import dataclass, field, lists_by_key, own_data
 from simulator.topology.parts import GpuPart
 from simulator.workload.operators import Attention
 from validate.kinds import KINDS, OPERATORS

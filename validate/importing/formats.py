@@ -18,8 +18,7 @@ from statistics import median
 from typing import Any
 
 from simulator.errors import Fault, InputError, nearest, one_line
-from simulator.package_data import own_data
-from simulator.records import dataclass, lists_by_key
+from simulator.records import dataclass, lists_by_key, own_data
 from simulator.topology.catalogue import load_part
 from simulator.topology.parts import GpuPart
 from simulator.user_files import open_user_file, read_user_file

@@ -18,8 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any
 
 from simulator.errors import Fault, InputError, one_line
-from simulator.package_data import own_data, own_patterns
-from simulator.records import dataclass, sums_by_key
+from simulator.records import dataclass, own_data, own_patterns, sums_by_key
 from simulator.user_files import open_user_file
 from simulator.workload.operators import CLASSES as KERNELS
 

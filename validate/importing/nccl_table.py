@@ -12,9 +12,8 @@ from itertools import dropwhile, pairwise, takewhile
 from typing import Any, NamedTuple
 
 from simulator.errors import Fault, InputError, one_line
-from simulator.package_data import own_data, own_patterns
 from simulator.questions.collective import DTYPES, REDUCTIONS, Dtype, Reduction
-from simulator.records import dataclass, field
+from simulator.records import dataclass, field, own_data, own_patterns
 from simulator.workload.precision import precision_named
 
 _ROUNDED = 0.01  # relative difference that says nothing, however many digits are printed

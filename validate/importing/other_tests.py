@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
 from simulator.errors import Fault, InputError
-from simulator.package_data import own_patterns
+from simulator.records import own_patterns
 from simulator.workload import Collective
 from validate.importing.nccl_table import LOGS, MOST_BYTES, MOST_ROWS, Row, settings_in
 from validate.importing.nccl_tests import NcclLog

@@ -8,12 +8,11 @@ from typing import Any
 
 from simulator.api import Session
 from simulator.api.session import Question
-from simulator.bands.composition import Band
+from simulator.bands.composition import Band, SharedNetwork
 from simulator.errors import InputError, nearest, one_line
-from simulator.package_data import own_data, own_patterns
 from simulator.questions.step import StepQuestion
-from simulator.records import dataclass, field, replace
-from simulator.results.confidence import confidence_of
+from simulator.records import dataclass, field, own_data, own_patterns, replace
+from simulator.results.confidence import OF_A_BOUND, Confidence, confidence_of
 from simulator.topology.parts import CpuPart, GpuPart
 from validate.tables.cells import MAX_HELD, CsvRecord, NotScored, measured_time, read_records, size_bytes, unscored
 from validate.tables.names import RowNames
@@ -86,12 +85,12 @@ class RowQuestion:
             asked_s = sum(session.time_s(each) for each in (self.question, *self.besides))
         return _positive(asked_s if self.timing is None else self.timing(asked_s, session), "predicted time")
 
-    def band(self, session: Session, shown_s: float) -> Band | None:
-        """Return the 80 % band of *shown_s*, the result of :meth:`time_s`; steps' by class; None if never measured."""
+    def confidence(self, session: Session, shown_s: float) -> Confidence:
+        """Return the uncertainty of *shown_s*, the result of :meth:`time_s`, by class; without a band if unmeasured."""
         try:
-            return confidence_of(shown_s, session.composed(self.question)).band
+            return confidence_of(shown_s, session.composed(self.question), shared=session.shared(self.question))
         except InputError:
-            return None
+            return OF_A_BOUND
 
     def bound_s(self, session: Session) -> float:
         """Return the time by the data sheet alone, in seconds; raises NotScored if there is none."""
@@ -221,6 +220,7 @@ class MeasuredRow:
     labels: Mapping[str, str] = field(default_factory=dict)
     predicted_s: float | None = None
     band: Band | None = None
+    shared: SharedNetwork | None = None
     baseline_s: float | None = None
     published: Mapping[str, float] = field(default_factory=dict)
     skipped: str = ""

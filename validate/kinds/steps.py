@@ -103,8 +103,8 @@ def _exchange(cell: Cell, layout: Layout, strategy: str) -> dict[str, Any]:
         "algorithm": algorithm,
         "sums_in_fp32": "fp32" in cell("sync") and "units in fp32" not in cell("sync"),
         "gathers_in_fp32": "units in fp32" in cell("sync"),
-        "gathers_again": "gathered again" in cell("sync"),
-        "prefetches": cell("fsdp_prefetch") != "0",
+        "gathers_again": "gathered again" in cell("sync") + cell("fsdp_prefetch"),
+        "prefetches": not cell("fsdp_prefetch").startswith("0"),
     }
     if layout.zero != 3:  # whole shards are gathered one unit ahead
         overlap = cell("overlap")

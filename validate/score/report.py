@@ -5,9 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from simulator.api.context import ALPHA_S
+from simulator.bands.composition import OF_SHARED
 from simulator.cli.table import table_of
 from simulator.console import PLAIN, Style
-from simulator.errors import one_line
+from simulator.errors import counted, one_line
 from simulator.records import asdict, dataclass, field
 from simulator.results import taken
 from validate.kinds.kind import ALL_COLUMNS, MEMORY_COLUMNS, Kind, MeasuredRow
@@ -92,6 +93,7 @@ def _table_document(table: ScoredTable, by: tuple[str, ...], *, scales: bool) ->
         **taken(everything, "rows scored=errors.n coverage"),
         "context": rows.context,
         **_skipped_document(rows, {"skipped_errors": skipped_errors}),
+        **({"shared_networks": _shared(rows)} if rows.shared else {}),
         "overall": {**asdict(everything.errors), f"median_of_{kind.place}s": median_of(kind.place, rows)},
         "groups": [
             {
@@ -112,6 +114,11 @@ def _table_document(table: ScoredTable, by: tuple[str, ...], *, scales: bool) ->
         **({"memory": memory} if kind.holds_memory else {}),
         **({"scaling": table.efficiencies.scaling()} if scales else {}),
     }
+
+
+def _shared(rows: Scores) -> list[dict[str, Any]]:
+    """Return by the share by which other jobs lower rates: the rows whose bands reach so far, and those inside."""
+    return [{"lower": at, "rows": len(held), "in_band": sum(held)} for at, held in sorted(rows.shared.items())]
 
 
 def _worst(figures: Scores) -> tuple[float | None, int | None]:
@@ -145,6 +152,9 @@ def _table(table: ScoredTable, trust: Sequence[str], by: Sequence[str], style: S
     lines = style.wrap(f"{title}; {table.method}, trust {', '.join(trust)}", "bold")
     if everything.errors.n or not of_memory:
         lines += ["", *_times(table, everything, by, style)]
+    for each in _shared(table.rows):
+        lower, of = f"{100 * each['lower']:.3g} % ", f"{each['in_band']} of {counted(each['rows'], 'row')}"
+        lines += ["", *style.wrap(f"80 % band of a shared network: {OF_SHARED.format(lower)}; it holds {of}")]
     lines += _memory(table, style)
     medians = {reason: errors.median_ape for reason, errors in table.rows.skipped_errors().items()}
     skipped = skipped_table("not scored", by_frequency(table.rows.skipped()), style, medians)

@@ -26,6 +26,7 @@ class Scores:
     def __init__(self, rows: Iterable[MeasuredRow] = (), labels: Iterable[str] = (), file: str = "") -> None:
         self.names = tuple(dict.fromkeys(labels))
         self.context = 0
+        self.shared: dict[float, list[bool]] = {}  # by a shared network's share: whether the band holds
         self._published: dict[str, tuple[list[float], list[float]]] = {}  # (their errors, ours) on the same rows
         self._file = file
         self._rows: Counter[_Labels] = Counter()
@@ -43,6 +44,8 @@ class Scores:
         self.put(row.line, error, row.skipped, row.error_of(row.baseline_s), labels)
         self.context += row.is_context
         if not row.skipped and error is not None:
+            if row.shared is not None:
+                self.shared.setdefault(row.shared.lower, []).append(bool(row.in_band))
             for name, time_s in row.published.items():
                 theirs, ours = self._published.setdefault(name, ([], []))
                 theirs.append(relative_error(time_s, row.time_s))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from simulator.api import Session
 from simulator.api.calibrations import read_calibration
-from simulator.bands.composition import Band
+from simulator.bands.composition import Band, SharedNetwork
 from simulator.console.run import collect_rarely, collected_after
 from simulator.errors import Fault, InputError, SimulationError, one_line
 from simulator.questions.calibration import Calibration
@@ -32,10 +32,11 @@ _AT_ONCE = 16  # questions in a task
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """The prediction of a row with band and baseline, or why not; ``memory_bytes`` by figure, or ``no_memory``."""
+    """The prediction of a row with band, also of a ``shared`` network, and baseline, or why not; and of its memory."""
 
     predicted_s: float | None = None
     band: Band | None = None
+    shared: SharedNetwork | None = None
     baseline_s: float | None = None
     skipped: str = ""
     memory_bytes: Mapping[str, float] = field(default_factory=dict)
@@ -48,15 +49,16 @@ def predicted(asked: RowQuestion, session: Session) -> Predicted:
     baseline_s: float | None = None
     try:
         predicted_s = asked.time_s(session)
-        band = asked.band(session, predicted_s)
+        sure = asked.confidence(session, predicted_s)
     except NotScored as reason:
         return Predicted(skipped=str(reason))
     with contextlib.suppress(NotScored):
         baseline_s = asked.bound_s(session)
     try:
-        return Predicted(predicted_s, band, baseline_s, "", asked.memory_bytes(session) if asked.memory else {})
+        memory_bytes = asked.memory_bytes(session) if asked.memory else {}
+        return Predicted(predicted_s, sure.band, sure.shared, baseline_s, "", memory_bytes)
     except NotScored as reason:
-        return Predicted(predicted_s, band, baseline_s, no_memory=str(reason))
+        return Predicted(predicted_s, sure.band, sure.shared, baseline_s, no_memory=str(reason))
 
 
 def in_processes(session: Session, jobs: int, rows: Iterable[RowQuestion]) -> Iterator[Predicted]:
@@ -121,7 +123,8 @@ OTHER_REASON = f"another of more than {MOST_DIFFERENT:,} reasons"  # stands for 
 def _judge(row: MeasuredRow, answer: Predicted, trust: Sequence[str]) -> None:
     is_outside = bool(row.grade) and row.grade not in trust
     context = f"context: trust {one_line(row.grade, 20)}" if is_outside else ""
-    row.predicted_s, row.band, row.baseline_s = answer.predicted_s, answer.band, answer.baseline_s
+    row.predicted_s, row.baseline_s = answer.predicted_s, answer.baseline_s
+    row.band, row.shared = answer.band, answer.shared
     row.skipped = answer.skipped
     for figure in row.memory:
         figure.predicted_bytes = answer.memory_bytes.get(figure.name)

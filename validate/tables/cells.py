@@ -16,9 +16,8 @@ from decimal import Decimal
 from typing import Any, TypeVar, overload
 
 from simulator.errors import Fault, InputError, one_line
-from simulator.package_data import own_data, own_patterns
 from simulator.questions.where import FEATURES, NCCL_TODAY, OLDEST_RULES, Feature, Version, chip_since
-from simulator.records import dataclass
+from simulator.records import dataclass, own_data, own_patterns
 from simulator.units import parse_quantity
 
 MAX_BYTES = 64_000_000

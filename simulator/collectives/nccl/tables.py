@@ -5,10 +5,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
 from simulator.network.machine import Link, Node
-from simulator.package_data import own_data
 from simulator.questions.collective import Algorithm, Protocol
 from simulator.questions.where import NCCL_TODAY, Version, VersionNote, chip_since, has, version_words
-from simulator.records import dataclass
+from simulator.records import dataclass, own_data
 from simulator.topology.parts import CpuPart
 from simulator.workload import Collective
 

@@ -6,10 +6,9 @@ from typing import Literal, NamedTuple
 
 from simulator.constants import DEFAULT, Constants, Values
 from simulator.errors import InputError
-from simulator.package_data import own_data
 from simulator.questions.calibration import Calibration
 from simulator.questions.where import CPU_LIBRARIES, CpuLibrary
-from simulator.records import dataclass, field
+from simulator.records import dataclass, field, own_data
 from simulator.topology.parts import CacheLevel, CpuPart
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 

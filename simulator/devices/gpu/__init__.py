@@ -7,10 +7,9 @@ from typing import Any, Literal
 
 from simulator.constants import DEFAULT, Constants
 from simulator.errors import InputError, mention
-from simulator.package_data import own_data
 from simulator.questions.calibration import Calibration
 from simulator.questions.where import Month
-from simulator.records import dataclass, field, replace
+from simulator.records import dataclass, field, own_data, replace
 from simulator.topology.parts import GpuPart
 from simulator.workload.precision import Precision
 

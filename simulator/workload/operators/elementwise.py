@@ -9,8 +9,7 @@ because a typing error would silently cost as much as the simplest pass.
 from typing import Any, ClassVar
 
 from simulator.errors import nearest, one_line
-from simulator.package_data import own_data
-from simulator.records import dataclass, field
+from simulator.records import dataclass, field, own_data
 from simulator.workload.kernels import Rowwise, Streaming, as_formula, streamed
 from simulator.workload.operator import Autocast, Elements, Fusing, Kernels, Operator, Phase, Saved
 from simulator.workload.precision import ELEMENT_BYTES, Precision

@@ -7,8 +7,7 @@ blocks like it, do in a loop in Python: ``torch.where`` over the experts that we
 
 from typing import Any, ClassVar, Literal, Self
 
-from simulator.package_data import own_data
-from simulator.records import dataclass, field, replace
+from simulator.records import dataclass, field, own_data, replace
 from simulator.workload import Collective
 from simulator.workload.kernels import Kernel, Shape, Streaming, streamed
 from simulator.workload.operator import Divided, Elements, Kernels, Meeting, Operator, Phase, Rows, Saved

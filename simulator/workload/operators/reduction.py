@@ -3,8 +3,7 @@
 from math import prod
 from typing import Any, ClassVar, Literal, Self
 
-from simulator.package_data import own_data
-from simulator.records import dataclass, replace
+from simulator.records import dataclass, own_data, replace
 from simulator.workload import operator
 from simulator.workload.kernels import Kernel, Rowwise, Shape, Streaming, as_formula, column_sum, formula_of, streamed
 from simulator.workload.operators.elementwise import Elementwise

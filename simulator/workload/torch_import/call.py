@@ -17,8 +17,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.weak import WeakIdKeyDictionary
 
-from simulator.package_data import own_data
-from simulator.records import dataclass
+from simulator.records import dataclass, own_data
 from simulator.workload.operators import Operator, known_operators
 from simulator.workload.operators.elementwise import of_elements
 

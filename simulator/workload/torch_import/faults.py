@@ -4,7 +4,7 @@ import traceback
 from pathlib import Path
 
 from simulator.errors import Fault, InputError, one_line
-from simulator.package_data import own_data
+from simulator.records import own_data
 
 _MESSAGE_LENGTH = 200
 # Torch's advice to its own developers begins so.

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from simulator.package_data import own_data
+from simulator.records import own_data
 from simulator.workload.zoo.builder import NetworkBuilder, Tensor
 
 

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from simulator.package_data import own_data
-from simulator.records import replace
+from simulator.records import own_data, replace
 from simulator.workload.zoo import Outputs, ZooEntry
 from simulator.workload.zoo.builder import NetworkBuilder
 from simulator.workload.zoo.encoders import T5, Encoder, encoder, t5

@@ -7,8 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from simulator.errors import InputError, nearest, one_line
-from simulator.package_data import own_data
-from simulator.records import replace
+from simulator.records import own_data, replace
 from simulator.workload.network import Network
 from simulator.workload.zoo import Outputs, ZooEntry, called
 from simulator.workload.zoo.builder import NetworkBuilder, SizeError, pair

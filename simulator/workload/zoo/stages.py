@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from math import ceil
 from typing import Any
 
-from simulator.package_data import own_data
+from simulator.records import own_data
 from simulator.workload.zoo.builder import Pair, Tensor, pair
 from simulator.workload.zoo.resnet import prelu, squeeze_excite
 

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.errors import MissingDependency, TopocastError, one_line
-from simulator.package_data import own_data
-from simulator.records import dataclass
+from simulator.records import dataclass, own_data
 
 PREFIX = "topocast-cluster-"
 HOST_INTERFACE = "eth0"

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
-from simulator.package_data import own_data
-from simulator.records import dataclass
+from simulator.records import dataclass, own_data
 from simulator.topology.catalogue import builtin_folder, load_part, part_names
 from simulator.topology.parts import GpuPart, LinkPart, NicPart
 from validate.machine.describe.placement import Adapter

@@ -4,8 +4,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from itertools import product
 
-from simulator.package_data import own_patterns
-from simulator.records import dataclass, field
+from simulator.records import dataclass, field, own_patterns
 
 _FIND = own_patterns("validate.machine.describe", "patterns.yaml", "placement")
 MOST_DEVICES = 512  # GPUs and adapters of one machine

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from simulator.errors import Fault, InputError, one_line
-from simulator.package_data import own_patterns
-from simulator.records import dataclass, field
+from simulator.records import dataclass, field, own_patterns
 from simulator.topology.load import foreign_kind
 from simulator.user_files import read_user_file
 from validate.machine.describe.driver import Card

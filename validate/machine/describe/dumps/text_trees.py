@@ -6,7 +6,7 @@ With ``NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=GRAPH``, NCCL prints its tree of the ma
 
 from collections.abc import Iterator
 
-from simulator.package_data import own_patterns
+from simulator.records import own_patterns
 from validate.machine.describe.driver import GENERATIONS
 from validate.machine.describe.dumps import tree as pcie
 from validate.machine.describe.dumps.tree import DEEPEST, TOO_DEEP, Bus, BusKind, BusTree, Numa
