@@ -239,7 +239,7 @@ def _as_trained(written: CommandOptions, session: Session, question: step.StepQu
     if not source.in_half:
         return question
     of_megatron = question.options.framework == "megatron"
-    if "attention" not in dict(question.sizes):  # Megatron-LM's is Transformer Engine's
+    if source.attention and "attention" not in dict(question.sizes):  # Megatron-LM's is Transformer Engine's
         is_own = of_megatron or prefers_cudnn(session, question)
         kind = "fused-native" if is_own and source.attention == FUSED[0] else source.attention
         question = replace(question, sizes=(*question.sizes, ("attention", kind)))

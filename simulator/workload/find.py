@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from simulator.errors import Fault, InputError, mention, refused, word_of
@@ -87,12 +88,10 @@ def find_network(
     from simulator.workload.zoo import FUSED
     from simulator.workload.zoo.registry import build_entry, find_entry
 
-    configured: ZooEntry | None = None
-    notes: tuple[Fault, ...] = ()
-    if is_config(text):
-        from simulator.workload.hugging_face import read_config
-
-        configured, notes = read_config(text, sequence_length=sequence_length)
+    found = _configured(text, training, sequence_length, settings)
+    if isinstance(found, NetworkSource):
+        return found
+    configured, notes = found
 
     def entry_of() -> "ZooEntry":
         return configured if configured is not None else find_entry(text)
@@ -130,6 +129,47 @@ def find_network(
         attention = own if own in FUSED else FUSED[0]
         source = replace(source, variants=variants, savings=savings, in_half=entry.in_half, attention=attention)
     return source
+
+
+def _configured(
+    text: str, training: bool, asked: int | None, settings: Mapping[str, int | str] | None
+) -> NetworkSource | tuple[ZooEntry | None, tuple[Fault, ...]]:
+    """Return the network of the ``config.json`` *text*, and notes on it; as transformers builds it, if only that does.
+
+    None: *text* is no such file.  *asked*: tokens in a sequence, or None.
+    """
+    if not is_config(text):
+        return None, ()
+    from simulator.workload.hugging_face import OtherNetworkError, read_config
+
+    try:
+        return read_config(text, sequence_length=asked)
+    except OtherNetworkError as other:
+        return _of_transformers(text, other, training, asked, settings)
+
+
+def _of_transformers(
+    text: str, other: InputError, training: bool, asked: int | None, settings: Mapping[str, int | str] | None
+) -> NetworkSource:
+    """Return the network of *text* as transformers builds it; *other*: why it is not built here.
+
+    Raises *other* if transformers is not installed, and InputError if *settings* would change the network.
+    """
+    from simulator.workload.hugging_face import length_of
+    from simulator.workload.torch_import.child import trace_apart
+
+    if find_spec("transformers") is None or find_spec("torch") is None:
+        hint = "; or pip install torch transformers, which build it"
+        raise other.changed(lambda fault: replace(fault, message=fault.message + hint))
+    if settings:
+        told = f"transformers builds {text}, with its own sizes and layers; is for networks of the zoo"
+        raise refused("sizes", told, next(iter(settings)) + "=...")
+    length, notes = length_of(text, asked)
+    given = {"training": training, "sequence_length": length}
+    said = [*(fault.unspelt for fault in other.faults), *(note.unspelt for note in notes)]
+    told = f"{said[0].partition(';')[0]} here; simulated as transformers runs it, operator by operator"
+    build = cache(lambda batch: trace_apart(text, batch=batch, **given).network)
+    return NetworkSource(text, build, in_half=True, notes=(told, *said[1:]))
 
 
 def is_described(text: str) -> bool:

@@ -15,6 +15,7 @@ A file is read as transformers reads it: ``model_type`` selects the family, and 
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,12 @@ from simulator.topology.yaml_source import YamlSource, read_json
 from simulator.workload.zoo import ZooEntry
 from simulator.workload.zoo.encoders import T5, Encoder, encoder, t5, vit_entry
 from simulator.workload.zoo.language import tokens_entry
-from simulator.workload.zoo.sizes import Decoder, LatentAttentionMixture, MixtureOfExperts
+from simulator.workload.zoo.sizes import Decoder, Hybrid, LatentAttentionMixture, MixtureOfExperts
 from simulator.workload.zoo.transformer import decoder
 
 _DATA = own_data("simulator.workload", "hugging_face.json")
 FAMILIES: Mapping[str, Mapping[str, Any]] = _DATA["families"]
+POSITIONS: tuple[str, ...] = tuple(_DATA["positions"])
 _LONGEST = 8192  # default limit of a sequence, in tokens: models are trained on shorter ones than they accept
 _MOST = 10**9
 _FROM_ZERO = ("n_shared_experts", "first_k_dense_replace")
@@ -41,6 +43,10 @@ _TIMELESS = frozenset(_DATA["timeless"])
 _OFF: tuple[Any, ...] = (None, False, 0, 0.0, [], {}, "")
 
 
+class OtherNetworkError(InputError):
+    """The file is of a family, or has a setting, that is not built here; transformers may build it."""
+
+
 class Config:
     """The keys of a file, its faults and notes so far, and ``length``, the sequence length (tokens) asked, or None."""
 
@@ -49,6 +55,7 @@ class Config:
         self._data: Mapping[str, Any] = source.data
         self._read: set[str] = set()
         self._faults: list[Fault] = []
+        self._others: list[Fault] = []
         self.length = length
         self.notes: list[Fault] = []
 
@@ -98,7 +105,7 @@ class Config:
             value = self.value(name, listed[0] if missing is None else missing)
             if value not in listed:
                 words = " or ".join(map(_shown, listed))
-                self.refuse(name, f"{_shown(value)} is not modelled; {words} is")
+                self.another(name, f"{_shown(value)} is not modelled; {words} is")
 
     def usual(self, **allowed: Sequence[Any]) -> None:
         """Add a note on each key whose value is not among those *allowed*, of which the first is simulated."""
@@ -114,6 +121,10 @@ class Config:
     def refuse(self, name: str, message: str) -> None:
         """Record a fault of the key *name*."""
         self._faults.append(self._source.fault((name,), f"{name}: {message}"))
+
+    def another(self, name: str, message: str) -> None:
+        """Record a fault of the key *name*, whose value makes it a network that is not built here."""
+        self._others.append(self._source.fault((name,), f"{name}: {message}"))
 
     def note(self, name: str, message: str) -> None:
         """Add a note on the key *name*."""
@@ -135,9 +146,11 @@ class Config:
             self.note("sliding_window", f"{window:,} is not modelled; attention reads all tokens")
 
     def finish(self) -> None:
-        """Add notes on the keys that nothing has read; raises InputError with all faults."""
-        if self._faults:
-            raise InputError(sorted(set(self._faults), key=lambda fault: (fault.line, fault.column, fault.message)))
+        """Add notes on keys that nothing has read; raises InputError with all faults, or OtherNetworkError."""
+        if self._faults or self._others:
+            kind = InputError if self._faults else OtherNetworkError
+            found = {*self._faults, *self._others}
+            raise kind(sorted(found, key=lambda fault: (fault.line, fault.column, fault.message)))
         known = self._read | _TIMELESS
         unread = [
             name
@@ -199,7 +212,8 @@ def _entry(kind: str, c: Config) -> ZooEntry:
         length = c.tokens(length, (said["sizes"].get("length") or said["sizes"]["positions"])[0])
     if said.get("windowed"):
         c.window(length)
-    of = LatentAttentionMixture if "kv_rank" in sizes else MixtureOfExperts if "experts" in sizes else Decoder
+    kinds = {"kv_rank": LatentAttentionMixture, "pattern": Hybrid, "experts": MixtureOfExperts}
+    of = next((of for size, of in kinds.items() if size in sizes), Decoder)
     return tokens_entry(decoder, length, of(**sizes))
 
 
@@ -260,11 +274,11 @@ def _llama(c: Config, said: Mapping[str, Any], sizes: dict[str, Any]) -> None:
         sizes["dense_layers"] = len(dense) if isinstance(dense, list) else 0
         if dense != list(range(sizes["dense_layers"])):
             told = f"{one_line(dense, 40)} is not modelled; the first layers (0, 1, ...) or none are"
-            c.refuse("mlp_only_layers", told)
+            c.another("mlp_only_layers", told)
     if kind == "gpt_oss":
         kinds = ["full_attention" if i % 2 else "sliding_attention" for i in range(sizes["layers"])]
         if c.value("layer_types", kinds) != kinds:
-            c.refuse("layer_types", "must alternate, sliding_attention first; other orders are not modelled")
+            c.another("layer_types", "must alternate, sliding_attention first; other orders are not modelled")
 
 
 def _deepseek(c: Config, _: Mapping[str, Any], sizes: dict[str, Any]) -> None:
@@ -272,6 +286,15 @@ def _deepseek(c: Config, _: Mapping[str, Any], sizes: dict[str, Any]) -> None:
     if c.value("num_nextn_predict_layers"):
         left_out = "layers that predict a second token are left out, as transformers does"
         c.note("num_nextn_predict_layers", f"{left_out}; {mention('sizes', 'mtp_layers=1')} adds one")
+
+
+def _nemotron_h(c: Config, _: Mapping[str, Any], sizes: dict[str, Any]) -> None:
+    sizes["pattern"] = str(c.value("hybrid_override_pattern", ""))
+    if not re.fullmatch(f"[M*E-]{{{sizes['layers']}}}", sizes["pattern"]):
+        told = (
+            f"needs a letter for each of {sizes['layers']} layers: M, *, E or -; got {one_line(sizes['pattern'], 80)!r}"
+        )
+        c.refuse("hybrid_override_pattern", told)
 
 
 def _bert(c: Config, said: Mapping[str, Any], sizes: dict[str, Any]) -> None:
@@ -295,9 +318,45 @@ _ODD: dict[str, Callable[[Config, Mapping[str, Any], dict[str, Any]], None]] = {
     "mpt": _mpt,
     "llama": _llama,
     "deepseek_v3": _deepseek,
+    "nemotron_h": _nemotron_h,
     "bert": _bert,
     "vit": _vit,
 }
+
+
+def source_of(text: str) -> YamlSource:
+    """Return the file *text*, or the ``config.json`` of the folder; raises InputError if it cannot be read."""
+    path = Path(text)
+    return read_json(path / "config.json" if os.path.isdir(path) else path, "config.json")
+
+
+def length_of(text: str, asked: int | None) -> tuple[int | None, list[Fault]]:
+    """Return the tokens in a sequence of a network that transformers builds, and notes on what is simulated.
+
+    They are *asked*, or the file's own number of positions, up to 8,192; None: those of its configuration class.
+
+    Raises InputError if the file has fewer positions than are asked.
+    """
+    source = source_of(text)
+    inner = source.data.get("text_config")
+    said, place = (inner, ("text_config",)) if isinstance(inner, dict) else (source.data, ())
+    name = next((name for name in POSITIONS if isinstance(said.get(name), int) and said[name] > 0), "")
+    most, notes = positions_of(said.get(name, _LONGEST)), []
+    if asked and name and asked > most:
+        told = f"it has {most} positions; a sequence of {asked} is longer"
+        raise InputError(source.fault((*place, name), f"{name}: {told}"))
+    if not asked and most > _LONGEST:
+        told = f"sequences of {_LONGEST:,} tokens are simulated; {mention('seq_len')} says another length"
+        notes.append(source.fault((*place, name), f"{name}: {told}"))
+    if place and "vision_config" in source.data and not source.data["model_type"].startswith(("clip", "siglip")):
+        told = "vision_config: sequences of text alone are simulated, without images and the layers that read them"
+        notes.append(source.fault(("vision_config",), told, key=True))
+    return asked or (min(most, _LONGEST) if name else None), notes
+
+
+def positions_of(rows: int) -> int:
+    """Return the longest sequence for a table of *rows*, of which RoBERTa keeps two for padding."""
+    return rows - 2 if rows % 64 == 2 else rows
 
 
 def read_config(text: str, *, sequence_length: int | None = None) -> tuple[ZooEntry, tuple[Fault, ...]]:
@@ -308,13 +367,13 @@ def read_config(text: str, *, sequence_length: int | None = None) -> tuple[ZooEn
     Raises InputError with every fault of the file and its position: a missing file, invalid JSON, an unknown model
     type, a missing key, a setting that is not modelled.
     """
-    path = Path(text)
-    source = read_json(path / "config.json" if os.path.isdir(path) else path, "config.json")
+    source = source_of(text)
     kind = source.data.get("model_type")
     if not isinstance(kind, str) or kind not in FAMILIES:
         key = ("model_type",) if "model_type" in source.data else ()
         said = f"no model_type '{one_line(kind, 40)}' is known" if key else "needs the key 'model_type'"
-        raise InputError(source.fault(key, f"{said}; {nearest(str(kind), FAMILIES, listed=20)}"))
+        fault = source.fault(key, f"{said}; {nearest(str(kind), FAMILIES, listed=20)}")
+        raise (OtherNetworkError if isinstance(kind, str) else InputError)(fault)
     config = Config(source, sequence_length)
     entry = _entry(kind, config)
     config.finish()

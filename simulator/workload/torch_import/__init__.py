@@ -27,7 +27,7 @@ def load_torch_workload(
     Raises InputError, with place and remedy, if there is no such factory, if it fails, or if its result cannot be
     traced; MissingDependency if PyTorch is not installed.
     """
-    request = parse_torch(text)
+    request = parse_torch(text) if text.startswith("torch:") else None
     try:
         import torch  # noqa: F401
     except ImportError as error:
@@ -44,5 +44,9 @@ def load_torch_workload(
         if value is not None and value < 1:
             raise refused("workload", f"{key} must be at least 1; got {value}", one_line(text, 80))
     sizes = {"batch": batch, "sequence_length": sequence_length, "image": image}
+    if request is None:
+        from simulator.workload.torch_import.of_config import subject_of_config
+
+        return trace_subject(subject_of_config(text, batch or 1, sequence_length, training), training=training)
     subject = build_subject(request, {key: value for key, value in sizes.items() if value is not None})
     return trace_subject(subject, training=training)
