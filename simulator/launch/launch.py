@@ -10,13 +10,14 @@ from simulator.launch.command import find_command, started_script
 from simulator.launch.model import named_network, read_model
 from simulator.launch.programs import TITAN_MARKS, is_nanogpt, read_llm_c, read_nanogpt, read_torchtitan
 from simulator.launch.ranks import LaunchLine, LaunchRanks
-from simulator.launch.settings import DeepSpeed, read_deepspeed, take_recipe, take_spellings
+from simulator.launch.settings import BUCKET, DeepSpeed, read_deepspeed, take_recipe, take_spellings
 from simulator.launch.shell import commands_of, script_text
 from simulator.launch.stages import megatron_stages
 from simulator.launch.trainer import add_config, read_format, read_sharding, read_sizes, read_trainer, read_update
 from simulator.launch.words import COMMANDS, NAMES
 from simulator.questions.options import RECOMPUTED_PARTS
 from simulator.records import replace
+from simulator.workload.zoo.registry import entry_of
 
 __all__ = ["LaunchLine", "read_launch"]
 _LISTED = 12
@@ -57,7 +58,7 @@ def read_launch(text: str, at_hand: int | None = None, own: int | None = None) -
         args.fault("num-layers", f"{command.program} trains no GPT; name the network by --workload without them")
     recipe = take_recipe(args, launcher)
     take_spellings(args)
-    add_config(launcher)
+    add_config(args, launcher, command.program)
     found = LaunchLine(notes=notes, variables={name: word.text for name, word in command.environment.items()})
     found.batch = args.written(*ARGUMENTS["batches"])
     starting.read_variables(found)
@@ -77,6 +78,7 @@ def read_launch(text: str, at_hand: int | None = None, own: int | None = None) -
     else:
         ranks = starting.started_ranks(command, args, ranks)
         _General(args, launcher, ranks, found).read(at_hand)
+        _refuse_methods(args, command.program)
         if command.program.startswith("tf_"):  # tf_cnn_benchmarks.py
             found.options["framework"] = "tensorflow"
         if "clip" in command.program and "workload" in found.options:  # two towers, of which the name says one
@@ -85,6 +87,15 @@ def read_launch(text: str, at_hand: int | None = None, own: int | None = None) -
     refuse_arguments(args, launcher, command.starter)
     found.notes += unread(args, launcher, command.starter, found.files)
     return found
+
+
+def _refuse_methods(args: Arguments, program: str) -> None:
+    """Add a fault if a program, its command, or an argument names a method other than fine-tuning and pretraining."""
+    said = (program.removesuffix(".py"), *args.others[:1], args.text("stage") or "", args.text("rl") or "")
+    method = next((name for name in said if name.lower() in COMMANDS["of_methods"]), "")
+    if method:
+        told = "compares answers with a second network's, or generates them, which is not modelled; fine-tuning is"
+        args.faults.append(Fault(f"{mention('launch')}: {one_line(method, 40)} {told}"))
 
 
 class _General:
@@ -138,7 +149,7 @@ class _General:
         self._batch(layout.dp or (at_hand or 0) // (layout.tp * layout.pp * layout.cp) or None)
         self._recompute()
         if trainer.lora:
-            found.sizes["lora"] = trainer.lora
+            found.sizes |= {"lora": trainer.lora, **({"lora_layers": "all"} if trainer.adapts_all else {})}
         if trainer.liger:
             found.sizes |= {"cross_entropy": "fused-linear", "norms": "fused"}
             simulated = "the loss is simulated as Liger's, norms as one kernel, other layers as PyTorch's"
@@ -169,6 +180,9 @@ class _General:
         network, found.unknown = named_network(args)
         options |= read_sizes(args)
         options |= {"workload": network} if network else {}
+        entry = entry_of(network) if network else None
+        hidden = 0 if entry is None else int(entry.defaults.get("hidden", 0))
+        deepspeed.bucket = deepspeed.bucket or hidden**2 or BUCKET
         options |= {"framework": "deepspeed-zero3"} if deepspeed.is_there and self.layout.zero == 3 else {}
         options |= deepspeed.options or read_update(args) or self.trainer.update
         return model.length, False

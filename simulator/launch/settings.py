@@ -19,7 +19,7 @@ _TIMELESS = {section: Names(text) for section, text in _KNOWN["timeless"].items(
 _INSTEAD, _REFUSED = reasons(_KNOWN["instead"]), reasons(_KNOWN["refused"])
 _BEGIN_REFUSED = {".".join(name.split(".")[:count]) for name in _REFUSED for count in (1, 2)}
 _FEWER_BITS = next(why for why in _KNOWN["refused"] if "fewer bits" in why)
-_BUCKET = 500_000_000  # elements: the default of reduce_bucket_size (deepspeed/runtime/zero/config.py)
+BUCKET = 500_000_000  # elements: the default of reduce_bucket_size (deepspeed/runtime/zero/config.py)
 _SWITCHES = ("bf16.enabled", "fp16.enabled", "zero_optimization.overlap_comm")
 _BATCHES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 _COMPRESSING = frozenset(("onebitadam", "zerooneadam", "onebitlamb"))
@@ -46,7 +46,7 @@ class DeepSpeed:
     otherwise: str | None = None  # the precision unless arguments of the program name one
     shards: int | None = None  # ranks that hold a full set (MiCS)
     overlap: bool = False  # gradients go during the backward pass
-    bucket: int = _BUCKET  # elements
+    bucket: int = BUCKET  # elements; 0: the square of the hidden size, as the Trainer has it
     offload: Offload = "none"  # on the host
     round_robin: bool = False  # parameters go so over the ranks
     torch_adam: bool = False  # a host updates by torch's Adam
@@ -121,7 +121,9 @@ def read_deepspeed(path: str, files: Files) -> DeepSpeed:
     found.overlap = found.zero == 3 if overlaps in (None, "auto") else is_on(overlaps)
     if isinstance(bucket, int | float) and not isinstance(bucket, bool) and 1 <= bucket <= 10**12:
         found.bucket = int(bucket)  # 5e8 is a float
-    elif bucket not in (None, "auto"):
+    elif bucket == "auto":
+        found.bucket = 0
+    elif bucket is not None:
         told = f"must be a number of elements; got {one_line(bucket, 40)}"
         settings.refuse("zero_optimization.reduce_bucket_size", told, "reduce_bucket_size")
     _read_optimizer(settings.section("optimizer"), path, found)

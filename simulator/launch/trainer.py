@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from simulator.errors import InputError, one_line
+from simulator.errors import Fault, InputError, one_line
 from simulator.launch.arguments import ARGUMENTS, Arguments, divides, is_off, reasons
 from simulator.launch.settings import offload_of
 from simulator.launch.words import NAMES
@@ -23,7 +23,7 @@ _NESTED = ("use-bnb-nested-quant", "bnb-4bit-use-double-quant", "double-quantiza
 _WITHIN = "fsdp-activation-checkpointing"  # checkpoints inside FSDP's units
 _REENTRANT = re.compile(r"use_reentrant\W+true", re.IGNORECASE)
 _OWN = (*_BATCH, "gradient-accumulation-steps", "gradient-checkpointing", "fsdp", "per-device-eval-batch-size")
-_ACCELERATE = NAMES["accelerate"]
+_ACCELERATE, _ADAPTED = NAMES["accelerate"], NAMES["adapted"]
 _FORMATS, _UPDATES = reasons(NAMES["formats"]), reasons(NAMES["updates"])
 _STRATEGY = re.compile(r"(?:ddp\w*|(?P<fsdp>fsdp\d?)|deepspeed(?:_stage_(?P<stage>[123]))?(?P<offload>_offload)?)")
 
@@ -46,6 +46,7 @@ class Trainer:
     of_deepspeed: bool = False
     offload: Offload = "none"
     lora: int | None = None
+    adapts_all: bool = False  # feed-forward layers too
     nf4: str | None = None
     liger: bool = False
 
@@ -82,14 +83,34 @@ def read_trainer(args: Arguments, launcher: Arguments) -> Trainer:
     again = own and not within and bool(reentrant or of_factory)
     found.gathers_again = again and found.zero == 3 and not found.of_deepspeed
     found.lora = args.number("lora-r", "lora-rank", "lora-dim", least=0)
-    args.has(*_ADAPTS, "lora-alpha", "lora-dropout", "lora-target", "lora-target-modules")
+    args.has(*_ADAPTS, "lora-alpha", "lora-dropout")
+    found.adapts_all = bool(found.lora) and _adapts_all(args, "all" if "finetuning-type" in args else "")
     if not found.lora and (any(args.flag(name) for name in _ADAPTS) or args.value("finetuning-type") == "lora"):
         args.fault(next(name for name in (*_ADAPTS, "finetuning-type") if name in args), _RANK)
+    if args.value("finetuning-type") in ("freeze", "oft"):
+        args.fault(
+            "finetuning-type", "trains some layers, or rotations of them, which is not modelled; full and lora are"
+        )
     found.nf4 = _four_bits(args)
     found.liger = args.flag("use-liger-kernel", "use-liger", "enable-liger-kernel")
     if found.nf4 and not found.lora:
         args.fault(next(name for name in _IN_4_BITS if name in args), _RANK)
     return found
+
+
+def _adapts_all(args: Arguments, default: str) -> bool:
+    """Return whether feed-forward layers have adapters too, and note where only some of the products do."""
+    name = args.given("lora-target", "lora-target-modules") or "lora-target-modules"
+    words = set(re.findall(r"\w[\w-]*", args.text("lora-target", "lora-target-modules") or default))
+    if args.flag("lora-target-linear") or words & set(_ADAPTED["all"].split()):
+        return True
+    further = words & set(_ADAPTED["feed-forward"].split())
+    wanted = "attention feed-forward" if further else "attention"
+    if not all(words & set(product.split()) for part in wanted.split() for product in _ADAPTED["products"][part]):
+        said = f"{one_line(' '.join(sorted(words)), 60)}: is not modelled" if words else "is not given"
+        which = "attention and feed-forward layers" if further else "attention (PEFT's own are queries and values)"
+        args.notes.append(f"--{name} {said}; all products of {which} have adapters")
+    return bool(further)
 
 
 def _precision(args: Arguments, launcher: Arguments) -> str:
@@ -171,8 +192,14 @@ def _take_fsdp_file(args: Arguments, launcher: Arguments) -> None:
             _take_key(launcher, source, (key,), f"fsdp_{key.removeprefix('fsdp_')}")
 
 
-def add_config(launcher: Arguments) -> None:
-    """Add the settings of the file that *launcher* names, behind its own arguments, and the file's faults."""
+def add_config(args: Arguments, launcher: Arguments, program: str) -> None:
+    """Add the settings of the file that *launcher* names, behind its own arguments, and the file's faults.
+
+    Those that *program* has where the Trainer has others are added to *args*.
+    """
+    for name, value in NAMES["defaults"].get(program, {}).items():
+        if name not in args and not (name == "bf16" and "fp16" in args):
+            args.take(name, value, Fault(""))
     path = launcher.text("config-file")
     if path is None:
         return
@@ -183,8 +210,13 @@ def add_config(launcher: Arguments) -> None:
         flag = _ACCELERATE["types"].get(str(source.data.get("distributed_type")).upper(), "")
         if flag:
             launcher.take(flag, "true", source.fault(("distributed_type",), ""))
+        is_alone = (
+            flag == "" and str(source.data.get("distributed_type")).upper() == "NO" and "multi-gpu" not in launcher
+        )
         for key, value in source.data.items():
-            if not isinstance(value, dict):
+            if is_alone and key == "num_processes":  # Accelerate starts one process then (commands/launch.py)
+                launcher.take("num-processes", "1", source.fault((key,), ""))
+            elif not isinstance(value, dict):
                 _take_key(launcher, source, (key,), str(key))
             elif _ACCELERATE["sections"].get(key, flag) == flag:
                 for name in value:
@@ -227,8 +259,8 @@ def read_sharding(args: Arguments) -> tuple[int | None, Offload]:
 
 
 def of_bitsandbytes(name: str) -> Optimizer | None:
-    """Return the optimiser of bitsandbytes that *name* spells (``AdamW8bit``, ``adamw_bnb_8bit``); None if none."""
-    kind = re.fullmatch(r"(paged_?)?adamw?_?(?:bnb_?)?(8_?bit)?(?:32_?bit)?", name.lower())
+    """Return the optimiser of bitsandbytes, or of torchao, that *name* spells (``adamw_bnb_8bit``); None if none."""
+    kind = re.fullmatch(r"(paged_?)?adamw?_?(?:bnb_?|torch_?)?(8_?bit)?(?:32_?bit)?", name.lower())
     if kind is None or not any(kind.groups()):
         return None
     return "paged-adam" if kind[2] is None else "paged-adam-8bit" if kind[1] else "adam-8bit"

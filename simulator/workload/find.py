@@ -132,44 +132,31 @@ def find_network(
 
 
 def _configured(
-    text: str, training: bool, asked: int | None, settings: Mapping[str, int | str] | None
-) -> NetworkSource | tuple[ZooEntry | None, tuple[Fault, ...]]:
+    text: str, training: bool, length: int | None, settings: Mapping[str, int | str] | None
+) -> "NetworkSource | tuple[ZooEntry | None, tuple[Fault, ...]]":
     """Return the network of the ``config.json`` *text*, and notes on it; as transformers builds it, if only that does.
 
-    None: *text* is no such file.  *asked*: tokens in a sequence, or None.
+    None: *text* is no such file.  Raises InputError if transformers is needed and not installed.
     """
     if not is_config(text):
         return None, ()
     from simulator.workload.hugging_face import OtherNetworkError, read_config
 
     try:
-        return read_config(text, sequence_length=asked)
+        return read_config(text, sequence_length=length)
     except OtherNetworkError as other:
-        return _of_transformers(text, other, training, asked, settings)
-
-
-def _of_transformers(
-    text: str, other: InputError, training: bool, asked: int | None, settings: Mapping[str, int | str] | None
-) -> NetworkSource:
-    """Return the network of *text* as transformers builds it; *other*: why it is not built here.
-
-    Raises *other* if transformers is not installed, and InputError if *settings* would change the network.
-    """
-    from simulator.workload.hugging_face import length_of
+        if find_spec("transformers") is None or find_spec("torch") is None:
+            hint = "; or pip install torch transformers, which build it"
+            raise other.changed(lambda fault: replace(fault, message=fault.message + hint)) from None
+        if settings:
+            told = f"is for networks of the zoo; transformers builds {text}, with its own sizes and layers"
+            raise refused("sizes", told, next(iter(settings)) + "=...") from None
+        first, *further = (fault.unspelt for fault in other.faults)
     from simulator.workload.torch_import.child import trace_apart
 
-    if find_spec("transformers") is None or find_spec("torch") is None:
-        hint = "; or pip install torch transformers, which build it"
-        raise other.changed(lambda fault: replace(fault, message=fault.message + hint))
-    if settings:
-        told = f"transformers builds {text}, with its own sizes and layers; is for networks of the zoo"
-        raise refused("sizes", told, next(iter(settings)) + "=...")
-    length, notes = length_of(text, asked)
-    given = {"training": training, "sequence_length": length}
-    said = [*(fault.unspelt for fault in other.faults), *(note.unspelt for note in notes)]
-    told = f"{said[0].partition(';')[0]} here; simulated as transformers runs it, operator by operator"
-    build = cache(lambda batch: trace_apart(text, batch=batch, **given).network)
-    return NetworkSource(text, build, in_half=True, notes=(told, *said[1:]))
+    build = cache(lambda batch: trace_apart(text, batch=batch, training=training, sequence_length=length).network)
+    told = f"{first.partition(';')[0]} here; simulated as transformers runs it, operator by operator"
+    return NetworkSource(text, build, in_half=True, notes=(told, *further))
 
 
 def is_described(text: str) -> bool:

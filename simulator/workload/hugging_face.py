@@ -32,7 +32,7 @@ from simulator.workload.zoo.transformer import decoder
 _DATA = own_data("simulator.workload", "hugging_face.json")
 FAMILIES: Mapping[str, Mapping[str, Any]] = _DATA["families"]
 POSITIONS: tuple[str, ...] = tuple(_DATA["positions"])
-_LONGEST = 8192  # default limit of a sequence, in tokens: models are trained on shorter ones than they accept
+LONGEST = 8192  # default limit of a sequence, in tokens: models are trained on shorter ones than they accept
 _MOST = 10**9
 _FROM_ZERO = ("n_shared_experts", "first_k_dense_replace")
 _TOLD = 12  # unknown keys; the others are counted
@@ -132,9 +132,9 @@ class Config:
 
     def tokens(self, positions: int, name: str) -> int:
         """Return the default sequence length in tokens: *positions* (the key *name*), but at most 8,192."""
-        if positions > _LONGEST and self.length is None:
-            self.note(name, f"sequences of {_LONGEST:,} tokens are simulated; {mention('seq_len')} says another length")
-        return min(positions, _LONGEST)
+        if positions > LONGEST and self.length is None:
+            self.note(name, f"sequences of {LONGEST:,} tokens are simulated; {mention('seq_len')} says another length")
+        return min(positions, LONGEST)
 
     def window(self, length: int) -> None:
         """Add a note if the sliding window of attention is shorter than a sequence of *length* tokens."""
@@ -291,10 +291,7 @@ def _deepseek(c: Config, _: Mapping[str, Any], sizes: dict[str, Any]) -> None:
 def _nemotron_h(c: Config, _: Mapping[str, Any], sizes: dict[str, Any]) -> None:
     sizes["pattern"] = str(c.value("hybrid_override_pattern", ""))
     if not re.fullmatch(f"[M*E-]{{{sizes['layers']}}}", sizes["pattern"]):
-        told = (
-            f"needs a letter for each of {sizes['layers']} layers: M, *, E or -; got {one_line(sizes['pattern'], 80)!r}"
-        )
-        c.refuse("hybrid_override_pattern", told)
+        c.refuse("hybrid_override_pattern", f"must be a letter for each of {sizes['layers']} layers: M, *, E or -")
 
 
 def _bert(c: Config, said: Mapping[str, Any], sizes: dict[str, Any]) -> None:
@@ -330,35 +327,6 @@ def source_of(text: str) -> YamlSource:
     return read_json(path / "config.json" if os.path.isdir(path) else path, "config.json")
 
 
-def length_of(text: str, asked: int | None) -> tuple[int | None, list[Fault]]:
-    """Return the tokens in a sequence of a network that transformers builds, and notes on what is simulated.
-
-    They are *asked*, or the file's own number of positions, up to 8,192; None: those of its configuration class.
-
-    Raises InputError if the file has fewer positions than are asked.
-    """
-    source = source_of(text)
-    inner = source.data.get("text_config")
-    said, place = (inner, ("text_config",)) if isinstance(inner, dict) else (source.data, ())
-    name = next((name for name in POSITIONS if isinstance(said.get(name), int) and said[name] > 0), "")
-    most, notes = positions_of(said.get(name, _LONGEST)), []
-    if asked and name and asked > most:
-        told = f"it has {most} positions; a sequence of {asked} is longer"
-        raise InputError(source.fault((*place, name), f"{name}: {told}"))
-    if not asked and most > _LONGEST:
-        told = f"sequences of {_LONGEST:,} tokens are simulated; {mention('seq_len')} says another length"
-        notes.append(source.fault((*place, name), f"{name}: {told}"))
-    if place and "vision_config" in source.data and not source.data["model_type"].startswith(("clip", "siglip")):
-        told = "vision_config: sequences of text alone are simulated, without images and the layers that read them"
-        notes.append(source.fault(("vision_config",), told, key=True))
-    return asked or (min(most, _LONGEST) if name else None), notes
-
-
-def positions_of(rows: int) -> int:
-    """Return the longest sequence for a table of *rows*, of which RoBERTa keeps two for padding."""
-    return rows - 2 if rows % 64 == 2 else rows
-
-
 def read_config(text: str, *, sequence_length: int | None = None) -> tuple[ZooEntry, tuple[Fault, ...]]:
     """Return the network of *text*, a file or a folder with a ``config.json``, and a note on all that is not simulated.
 
@@ -372,8 +340,16 @@ def read_config(text: str, *, sequence_length: int | None = None) -> tuple[ZooEn
     if not isinstance(kind, str) or kind not in FAMILIES:
         key = ("model_type",) if "model_type" in source.data else ()
         said = f"no model_type '{one_line(kind, 40)}' is known" if key else "needs the key 'model_type'"
+        if isinstance(named := source.data.get("_class_name"), str):  # diffusers
+            told = f"{one_line(named, 40)} of diffusers is not read; a torch: factory gives it with its inputs"
+            raise InputError(source.fault(("_class_name",), told))
         fault = source.fault(key, f"{said}; {nearest(str(kind), FAMILIES, listed=20)}")
-        raise (OtherNetworkError if isinstance(kind, str) else InputError)(fault)
+        if not isinstance(kind, str):
+            raise InputError(fault)
+        told = "sequences of text alone are simulated, without images and the layers that read them"
+        reads = {"vision_config", "text_config"} <= source.data.keys() and not kind.startswith(("clip", "siglip"))
+        texts = source.fault(("vision_config",), f"vision_config: {told}", key=True)
+        raise OtherNetworkError([fault, texts] if reads else fault)
     config = Config(source, sequence_length)
     entry = _entry(kind, config)
     config.finish()

@@ -122,6 +122,16 @@ COUNTED: list[dict[str, Any]] = [
     {"model_type": "qwen2", **_GROUPED},
     {"model_type": "qwen3", **_GROUPED},
     {"model_type": "qwen3", **_GROUPED, "head_dim": 16, "attention_bias": True},
+    {"model_type": "phi3", **_GROUPED, "pad_token_id": 0},
+    {"model_type": "granite", **_GROUPED, "embedding_multiplier": 12.0, "tie_word_embeddings": True},
+    {"model_type": "gemma", **_GROUPED, "head_dim": 32},
+    {"model_type": "smollm3", **_GROUPED, "no_rope_layers": [1, 1, 0], "pad_token_id": 0},
+    {"model_type": "ernie4_5", **_GROUPED, "head_dim": 32, "use_bias": False},
+    {"model_type": "hunyuan_v1_dense", **_GROUPED, "head_dim": 32},
+    {"model_type": "seed_oss", **_GROUPED, "head_dim": 32, "attention_bias": True, "attention_out_bias": False},
+    {"model_type": "granitemoe", **_GROUPED, "num_local_experts": 5, "num_experts_per_tok": 3},
+    {"model_type": "nemotron_h", **_GROUPED, "hybrid_override_pattern": "M*-", "head_dim": 32, "mamba_num_heads": 4,
+     "mamba_head_dim": 16, "n_groups": 2, "ssm_state_size": 8, "chunk_size": 16},
     {"model_type": "mixtral", **_GROUPED, "num_local_experts": 5, "num_experts_per_tok": 3, "sliding_window": None},
     {"model_type": "gpt_oss", **_GROUPED, "num_local_experts": 5, "num_experts_per_tok": 3, "head_dim": 32},
     {"model_type": "qwen2_moe", **_GROUPED, "num_experts": 5, "num_experts_per_tok": 3, "moe_intermediate_size": 40,
@@ -161,6 +171,80 @@ def test_parameters_are_those_that_transformers_counts(said: dict[str, Any], con
     assert find_network(path, **size).build(2).parameter_count == counted
 
 
+# Families that transformers builds, as no list of keys here says how they are built.
+_BUILT: list[dict[str, Any]] = [
+    {"model_type": "glm4", "architectures": ["Glm4ForCausalLM"], **_GROUPED, "head_dim": 16, "pad_token_id": 0},
+    {"model_type": "glm4_moe", "architectures": ["Glm4MoeForCausalLM"], **_GROUPED, "n_routed_experts": 5, "n_group": 1,
+     "topk_group": 1, "num_experts_per_tok": 3, "moe_intermediate_size": 40, "head_dim": 16, "pad_token_id": 0},
+    {"model_type": "gemma2", "architectures": ["Gemma2ForCausalLM"], **_GROUPED, "head_dim": 16},
+    {"model_type": "falcon", **_SMALL, "new_decoder_architecture": True, "num_kv_heads": 2},
+    {"model_type": "t5", "architectures": ["T5ForConditionalGeneration"], "d_model": 96, "d_kv": 12, "d_ff": 200,
+     "num_heads": 6, "num_layers": 3, "vocab_size": 1009, "feed_forward_proj": "gated-gelu",
+     "decoder_start_token_id": 0},
+    {"model_type": "roberta", "architectures": ["RobertaForMaskedLM"], **_SMALL, "intermediate_size": 200,
+     "max_position_embeddings": 66},
+    {"model_type": "vit", "architectures": ["ViTModel"], "hidden_size": 96, "num_attention_heads": 6,
+     "num_hidden_layers": 3, "intermediate_size": 384, "image_size": 48, "patch_size": 12},
+    {"model_type": "clip", "architectures": ["CLIPModel"], "projection_dim": 24,
+     "text_config": {**_SMALL, "eos_token_id": 2},
+     "vision_config": {"hidden_size": 96, "num_attention_heads": 6, "num_hidden_layers": 2}},
+]  # fmt: skip
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="transformers is not installed")
+@pytest.mark.parametrize("said", _BUILT, ids=lambda said: str(said["model_type"]))
+def test_what_is_not_built_here_is_built_by_transformers(said: dict[str, Any], config) -> None:
+    import torch
+    import transformers
+
+    path = config(said)
+    found = find_network(path)
+    assert "simulated as transformers runs it" in found.notes[0]
+    read = transformers.AutoConfig.from_pretrained(str(Path(path).parent))
+    with torch.device("meta"):
+        model = getattr(transformers, said.get("architectures", ["FalconForCausalLM"])[0])(read)
+    assert found.build(2).parameter_count == sum(p.numel() for p in model.parameters())
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="transformers is not installed")
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ({"model_type": "mamba2", "architectures": ["Mamba2ForCausalLM"]}, "Mamba2Mixer has kernels of its own"),
+        ({"model_type": "hubert", "architectures": ["HubertModel"]}, "how long the input_values of HubertModel are"),
+        ({"model_type": "chatglm"}, ":2:17: no model_type 'chatglm' is known to transformers"),
+        ({"model_type": "roberta", "architectures": ["MyModel"]}, ":3:20: ['MyModel'] is no class of transformers"),
+        ({"model_type": "roberta", "max_position_embeddings": 66}, "positions; a longer sequence has none"),
+    ],
+)
+def test_what_transformers_cannot_say_is_refused(said: dict[str, Any], told: str, config) -> None:
+    with pytest.raises(InputError) as error:
+        find_network(config(said), sequence_length=128).build(1)
+    assert told in str(error.value)
+
+
+def test_without_transformers_its_families_are_refused(config, monkeypatch) -> None:
+    monkeypatch.setattr("simulator.workload.find.find_spec", lambda name: None)
+    for said in ({"model_type": "glm4"}, {"model_type": "t5", "feed_forward_proj": "gated-gelu"}):
+        with pytest.raises(InputError, match=r"(no model_type|feed_forward_proj).*pip install torch transformers"):
+            find_network(config(said))
+
+
+def test_texts_alone_are_said_to_be_simulated(config, monkeypatch) -> None:
+    monkeypatch.setattr("simulator.workload.find.find_spec", lambda name: name)
+    found = find_network(config({"model_type": "llava", "text_config": {}, "vision_config": {}}))
+    assert [note.partition(": ")[2] for note in found.notes] == [
+        "no model_type 'llava' is known here; simulated as transformers runs it, operator by operator",
+        "vision_config: sequences of text alone are simulated, without images and the layers that read them",
+    ]
+    with pytest.raises(InputError, match="is for networks of the zoo; transformers builds"):
+        find_network(config({"model_type": "glm4"}), settings={"layers": 2})
+
+
 # -- faults ----------------------------------------------------------------------------
 
 
@@ -169,6 +253,7 @@ def test_parameters_are_those_that_transformers_counts(said: dict[str, Any], con
     [
         ({"model_type": "lama"}, ":2:17: no model_type 'lama' is known; did you mean 'llama'?"),
         ({"hidden_size": 8}, ":1:1: needs the key 'model_type'; "),
+        ({"_class_name": "UNet2DConditionModel"}, ":2:18: UNet2DConditionModel of diffusers is not read; "),
         ({"model_type": "t5", "feed_forward_proj": "gated-gelu"}, ':3:24: feed_forward_proj: "gated-gelu" is not'),
         ({**PUBLISHED["llama3-8b"], "hidden_size": "big"}, ":6:18: hidden_size: must be a whole number, 1 to"),
         ({**PUBLISHED["llama3-8b"], "hidden_size": True}, ":6:18: hidden_size: must be a whole number, 1 to"),

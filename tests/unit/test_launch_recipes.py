@@ -227,3 +227,93 @@ def test_settings_of_deepspeed_within_the_file_are_refused() -> None:
     text = f"{_AXOLOTL}deepspeed: {{zero_optimization: {{stage: 3}}}}\n"
     told = _refused("accelerate launch --num_processes 8 -m axolotl.cli.train c.yaml", text)
     assert "deepspeed: is read from a file; write these settings to one" in told
+
+
+# -- adapters, methods and defaults of programs on the Trainer ---------------------------
+
+_TRL = "accelerate launch --num_processes 8 sft.py --model_name_or_path Qwen/Qwen3-8B --per_device_train_batch_size 1 "
+
+
+@pytest.mark.parametrize(
+    ("said", "layers", "told"),
+    [
+        ("--lora_target_modules all-linear", "all", ""),
+        ("--lora_target_modules q_proj k_proj v_proj o_proj", None, ""),
+        ("--lora_target_modules q_proj k_proj v_proj o_proj gate_proj up_proj down_proj", "all", ""),
+        ("--lora_target_modules q_proj v_proj", None, "q_proj v_proj: is not modelled; all products of attention"),
+        (
+            "--lora_target_modules query_key_value dense dense_h_to_4h",
+            "all",
+            "all products of attention and feed-forward",
+        ),
+        ("", None, "--lora-target-modules is not given; all products of attention"),
+    ],
+)
+def test_adapters_are_where_the_line_has_them(said: str, layers: str | None, told: str) -> None:
+    found = read_launch(f"{_TRL} --use_peft --lora_r 16 {said}")
+    assert found.sizes.get("lora_layers") == layers
+    notes = [note for note in found.notes if "lora" in note]
+    assert len(notes) == bool(told)
+    assert told in "".join(notes)
+
+
+def test_files_adapt_all_layers_where_their_programs_do() -> None:
+    assert _line("torchrun --nproc-per-node 8 train.py c.yaml", _LLAMA_FACTORY).sizes["lora_layers"] == "all"
+    linear = f"{_AXOLOTL}lora_target_linear: true\n"
+    assert (
+        _line("accelerate launch --num_processes 8 -m axolotl.cli.train c.yaml", linear).sizes["lora_layers"] == "all"
+    )
+    listed = f"{_AXOLOTL}lora_target_modules: [q_proj, k_proj, v_proj, o_proj]\n"
+    assert "lora_layers" not in _line("accelerate launch --num_processes 8 -m axolotl.cli.train c.yaml", listed).sizes
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("llamafactory-cli train c.yaml", _LLAMA_FACTORY.replace("stage: sft", "stage: dpo")),
+        ("axolotl train c.yaml", f"{_AXOLOTL}rl: grpo\n"),
+        ("axolotl train c.yaml", f"{_AXOLOTL}reward_model: true\n"),
+        (_TRL.replace("sft.py", "dpo.py"), ""),
+        ("trl grpo --model_name_or_path Qwen/Qwen3-8B --per_device_train_batch_size 1", ""),
+    ],
+)
+def test_methods_other_than_fine_tuning_are_refused(line: str, text: str) -> None:
+    assert "compares answers with a second network's, or generates them" in _refused(line, text)
+
+
+def test_training_of_some_layers_is_refused() -> None:
+    frozen = _LLAMA_FACTORY.replace("finetuning_type: lora", "finetuning_type: freeze")
+    assert "trains some layers" in _refused("llamafactory-cli train c.yaml", frozen)
+    assert "expert-parallel-size" in _refused("axolotl train c.yaml", f"{_AXOLOTL}expert_parallel_size: 4\n")
+
+
+def test_trl_has_defaults_of_its_own() -> None:
+    options = read_launch("trl sft --model_name_or_path Qwen/Qwen3-8B", 8).options
+    assert [options[name] for name in ("recompute", "precision", "seq_len", "micro_batch")] == [
+        True,
+        "amp-bf16",
+        "1024",
+        "8",
+    ]
+    options = read_launch("trl sft --model_name_or_path Qwen/Qwen3-8B --gradient_checkpointing False --fp16", 8).options
+    assert "recompute" not in options
+    assert options["precision"] == "amp-fp16"
+
+
+def test_accelerate_starts_one_process_without_distribution(tmp_path) -> None:
+    (tmp_path / "one.yaml").write_text('distributed_type: "NO"\nnum_processes: 8\nmixed_precision: bf16\n')
+    line = f"accelerate launch --config_file {tmp_path}/one.yaml sft.py --per_device_train_batch_size 1"
+    assert read_launch(line).options["gpus"] == "1"
+
+
+def test_automatic_buckets_have_the_square_of_the_hidden_size(tmp_path) -> None:
+    zero = (
+        '{"zero_optimization": {"stage": 2, "overlap_comm": true, "reduce_bucket_size": "auto"}, "compile": {"x": 1}}'
+    )
+    (tmp_path / "ds.json").write_text(zero)
+    line = f"deepspeed --num_gpus 8 run_clm.py --deepspeed {tmp_path}/ds.json --bf16 --per_device_train_batch_size 1"
+    found = read_launch(f"{line} --model_name_or_path Qwen/Qwen3-8B --optim adamw_torch_8bit")
+    assert found.options["overlap"] == f"bucket:{2 * 4096 * 4096}B"
+    assert found.options["optimizer"] == "adam-8bit"
+    assert any("compile: is not modelled" in note for note in found.notes)
+    assert read_launch(line).options["overlap"] == "bucket:1000MB"

@@ -7,17 +7,16 @@ from typing import Any
 
 import torch
 
-from simulator.errors import InputError, one_line
-from simulator.spelling import mention
+from simulator.errors import InputError, mention, one_line
 from simulator.topology.yaml_source import YamlSource
-from simulator.workload.hugging_face import POSITIONS, positions_of, source_of
+from simulator.workload.hugging_face import LONGEST, POSITIONS, source_of
 from simulator.workload.torch_import.call import FollowingValues, KnownValues
 from simulator.workload.torch_import.factory import Subject, quietly
 from simulator.workload.torch_import.faults import fault_of
 
-# Where transformers lists the class of a family that a file with no ``architectures`` means: the first that has one.
 # Layers whose operators in torch are not what a GPU runs: kernels of mamba_ssm, flash-linear-attention and the like.
 _RECURRENT = re.compile(r"Mamba\d?(Mixer|Layer)|(Bamba|FalconH1)Mixer|Rwkv|Delta(Net|Attention)|Lightning|xLSTM|Rglru")
+# Of a file with no ``architectures``, the first of transformers' lists of classes that has its family.
 _TASKS = ("CAUSAL_LM", "SEQ_TO_SEQ_CAUSAL_LM", "MASKED_LM", "IMAGE_CLASSIFICATION", "SPEECH_SEQ_2_SEQ")
 
 
@@ -87,8 +86,11 @@ def _inputs(
     takes = inspect.signature(module.forward).parameters
     main, name, inputs = module.main_input_name, type(module).__name__, {}
     of_text, images = config.get_text_config(), getattr(config, "vision_config", config)
-    rows = next((rows for key in POSITIONS if isinstance(rows := getattr(of_text, key, None), int)), 2048)
-    tokens = torch.zeros(batch, length or min(positions_of(rows), 8192), dtype=torch.int64)
+    most = next((rows for key in POSITIONS if isinstance(rows := getattr(of_text, key, None), int)), 2048)
+    most -= 2 if most % 64 == 2 else 0  # RoBERTa keeps two rows for padding
+    if length and length > most:
+        raise InputError(f"{mention('seq_len', length)}: {name} has {most:,} positions; a longer sequence has none")
+    tokens = torch.zeros(batch, length or min(most, LONGEST), dtype=torch.int64)
     both = main != "input_ids" or (hasattr(module, "get_image_features") and not module.can_generate())  # as CLIP does
     if "input_ids" in takes:
         inputs = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
