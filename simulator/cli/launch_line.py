@@ -246,7 +246,8 @@ def row_command(written: CommandOptions, way: Candidate) -> str:
     """Return the command that simulates *way*, found by the search of *written*."""
     said = {"recompute": way.recompute == "full", "recompute_attention": way.recompute == "selective"}
     said["gradient_as_bucket_view"] = written.gradient_as_bucket_view and way.layout.has_replicas
-    laid_out = written.but(parallel=(way.layout.words,), micro_batch=str(way.micro_batch), **said)
+    samples = {"divide": "best"} if way.divided else {"micro_batch": str(way.micro_batch)}
+    laid_out = written.but(parallel=(way.layout.words,), **samples, **said)
     return shell_command(laid_out.but(json=False, quiet=False))
 
 

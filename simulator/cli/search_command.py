@@ -29,7 +29,7 @@ from simulator.results.confidence import BAND_HEAD, band_words
 from simulator.results.step_confidence import UNSURE
 from simulator.results.step_view import MODE_WORDS
 from simulator.search.run import RankedLayout, Ranking, best_document, find_best, loss_words
-from simulator.search.space import SEARCHED, Space, parse_fixed
+from simulator.search.space import SEARCHED, Candidate, Space, parse_fixed
 from simulator.topology.load import load_topology
 from simulator.topology.schema import Price
 from simulator.units import format_duration, format_size
@@ -175,7 +175,7 @@ def _machines_lines(searched: Sequence[Searched], unfit: Mapping[str, str], styl
     title = f"the best layout on each machine: {_asked_words(first.space, first.network)}"
     lines = head_lines(title, style, outside=[text for entry in best for text in entry.outside])
     fastest = best[0]
-    said = f"{first.machine} is fastest, with {fastest.candidate.layout.words}: {format_duration(fastest.step_time_s)}"
+    said = f"{first.machine} is fastest, with {_way_words(fastest.candidate)}: {format_duration(fastest.step_time_s)}"
     said += f" ({BAND_HEAD} {band_words(fastest.band)})"
     for other, entry in list(zip(searched, best, strict=True))[1:2]:
         ratio = ratio_of(entry.step_time_s, fastest.step_time_s, (entry.width_apart, fastest.width_apart))
@@ -223,6 +223,15 @@ def _asked_words(space: Space, network: Network) -> str:
     return f"{work}, {named}, {options.optimizer}"
 
 
+def _way_words(way: Candidate) -> str:
+    again = f" with {way.recompute} recomputation" if way.recompute != "none" else ""
+    return f"{way.layout.words}{' by speed' * way.divided}{again}"
+
+
+def _samples_words(way: Candidate) -> str:
+    return "by speed" if way.divided else f"{way.micro_batch} x {way.micro_batches}"
+
+
 def _price(entry: RankedLayout) -> Price | None:
     return entry.rates.price_per_million_tokens
 
@@ -239,7 +248,7 @@ def _columns(
         Column("machine", list(machines), right=False) if machines else None,
         Column("GPUs", [f"{way.layout.model_ranks * (way.layout.dp or 1):,}" for way in ways]) if machines else None,
         Column("layout", [way.layout.words for way in ways], right=False),
-        Column("micro-batch", [f"{way.micro_batch} x {way.micro_batches}" for way in ways], spare=2),
+        Column("micro-batch", [_samples_words(way) for way in ways], spare=2),
         Column("recompute", recompute, right=False) if set(recompute) != {"none"} else None,
         Column("step", duration_column([entry.step_time_s for entry in entries])),
         Column(BAND_HEAD, [band_words(entry.band) for entry in entries], spare=1),
@@ -271,9 +280,9 @@ def _best_verdict(best: Ranking) -> list[str]:
     if not best.ranking:
         return []
     first, *others = best.ranking
-    name = first.candidate.layout.words
+    name = _way_words(first.candidate)
     ratios = {
-        each.candidate.layout.words: ratio_of(each.step_time_s, first.step_time_s, (each.width, first.width))
+        _way_words(each.candidate): ratio_of(each.step_time_s, first.step_time_s, (each.width, first.width))
         for each in others
     }
     alike = [way for way, ratio in ratios.items() if not ratio.is_clear]
@@ -289,7 +298,7 @@ def _best_verdict(best: Ranking) -> list[str]:
     for other in safe[: first.is_tight]:
         needs, has, less = map(format_size, (first.memory_bytes, first.available_bytes, other.memory_bytes), (3, 3, 3))
         more = f"{100 * (other.step_time_s / first.step_time_s - 1.0):.1f} % more time and needs {less}"
-        said += f"; it needs {needs} of {has} and may run out of memory: {other.candidate.layout.words} takes {more}"
+        said += f"; it needs {needs} of {has} and may run out of memory: {_way_words(other.candidate)} takes {more}"
     computing = first.shares_s.get("computing", 0.0) / (sum(first.shares_s.values()) or 1.0)
     lost = loss_words(first.shares_s)
     spent = f"{100 * computing:.0f} % of its step is compute"

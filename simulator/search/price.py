@@ -1,8 +1,9 @@
 """Step times of candidates, in closed form from their parts (docs/decisions/engine.md): :class:`Pricer`."""
 
+import math
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, cached_property, partial
 
 from simulator.api.session import Session
@@ -10,6 +11,7 @@ from simulator.collectives.communicator import Unsuitable
 from simulator.errors import InputError, spelt
 from simulator.kept import Kept
 from simulator.questions.layout import Layout
+from simulator.questions.options import Recompute
 from simulator.questions.step import StepQuestion
 from simulator.records import replace
 from simulator.search.parts import CollectiveTimes, RankWork, UnitCost, units_apart
@@ -89,6 +91,10 @@ class Pricer:
                     continue
                 found += fitting
                 full = not fitting
+            try:
+                found += self._divided(layouts, recompute)
+            except (InputError, Unsuitable) as error:
+                infeasible[_reason(error)] += 1
         return found, +infeasible, min(too_large, default=None)
 
     def _priced(
@@ -123,19 +129,46 @@ class Pricer:
 
     def _paces(self, part: RankWork, layout: Layout) -> list[float]:
         """Return how many times as long as the first rank's the slowest device of each stage takes."""
-        names = dict.fromkeys(self._part_of)
-        if len(names) == 1:
+        times_s = self._pass_s(part)
+        if len(times_s) == 1:
             return [1.0] * layout.pp
-        first = next(iter(names))
+        first_s = times_s[self._part_of[0]]
+        placement = self._placement(_alike(layout))
+        stages = [{self._part_of[rank] for rank in placement.stage_ranks(stage)} for stage in range(layout.pp)]
+        return [max(times_s[name] / first_s for name in stage) for stage in stages]
+
+    def _pass_s(self, part: RankWork) -> dict[str, float]:
+        """Return the seconds of both passes of a block on each sort of device; 1 where there is one sort."""
+        names = dict.fromkeys(self._part_of)
 
         def pass_s(name: str) -> float:
             own = RankWork(part.session, part.question, part.group, self._part_of.index(name))
             return own.costs[len(own.costs) // 2].pass_s
 
-        times_s = {name: part.once(("pass", name), partial(pass_s, name)) for name in names}
-        placement = self._placement(_alike(layout))
-        stages = [{self._part_of[rank] for rank in placement.stage_ranks(stage)} for stage in range(layout.pp)]
-        return [max(times_s[name] / times_s[first] for name in stage) for stage in stages]
+        if len(names) == 1:
+            return dict.fromkeys(names, 1.0)
+        return {name: part.once(("pass", name), partial(pass_s, name)) for name in names}
+
+    def _divided(self, layouts: Sequence[Layout], recompute: Recompute) -> list[Priced]:
+        """Return whole replicas on unlike devices that finish together, each with samples by its speed, if they fit.
+
+        The time is that of the fastest device with its share, which fills its memory most.
+        """
+        count, space = self.group.n_ranks, self.space
+        size, options = space.global_batch // count, space.options(recompute)
+        if len(set(self._part_of)) == 1 or not size or space.micro_batch or Layout().on(count) not in layouts:
+            return []
+        times_s = self._pass_s(
+            RankWork(self.session, space.laid_out(Layout(), batch=size, options=options), self.group)
+        )
+        rates = Counter({name: n / times_s[name] for name, n in Counter(self._part_of).items()})
+        fastest = min(times_s, key=lambda name: (times_s[name], name))
+        most = math.ceil(space.global_batch / (times_s[fastest] * rates.total()))
+        asked = space.laid_out(Layout(), batch=most, options=options)
+        own = RankWork(self.session, asked, self.group, self._part_of.index(fastest))
+        way = Candidate(Layout().on(count), most, 1, recompute)
+        n_bytes, time_s = self._memory_bytes(own, way), self._step_s(own, way, [1.0])
+        return [(replace(way, micro_batch=size, divided=True), time_s, n_bytes)] * (n_bytes <= self._most_bytes)
 
     def _memory_bytes(self, part: RankWork, way: Candidate) -> float:
         layout = way.layout
@@ -164,9 +197,9 @@ class Pricer:
     def _units(self, layout: Layout, stage: int) -> list[int]:
         return [unit for chunk in self._chunks(layout, stage) for unit in chunk]
 
-    def _step_s(self, part: RankWork, way: Candidate) -> float:
+    def _step_s(self, part: RankWork, way: Candidate, known_paces: list[float] | None = None) -> float:
         layout, count = way.layout, way.micro_batches
-        costs, paces = part.costs, self._paces(part, layout)
+        costs, paces = part.costs, known_paces or self._paces(part, layout)
         question, known = part.question, self.device.constants
         wide = gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
         narrow = ELEMENT_BYTES[storage_of(question.options.precision)]

@@ -187,11 +187,11 @@ def _chosen(priced: Sequence[list[Any]], count: int) -> list[list[Any]]:
 
 
 def _candidate(space: Space, words: str) -> Candidate:
-    layout, micro_batch, recompute = words.split(" ")
+    layout, micro_batch, recompute, *divided = words.split(" ")
     size = int(micro_batch.partition("=")[2])
     found = parse_layout(layout).on(space.device_count)
-    count = space.global_batch // ((found.dp or 1) * size)
-    return Candidate(found, size, count, recompute.partition("=")[2])  # type: ignore[arg-type]
+    count = 1 if divided else space.global_batch // ((found.dp or 1) * size)
+    return Candidate(found, size, count, recompute.partition("=")[2], bool(divided))  # type: ignore[arg-type]
 
 
 def _pricer(space: Space) -> Pricer:
@@ -249,7 +249,7 @@ def best_document(space: Space, machine: str, best: Ranking) -> dict[str, Any]:
         "ranking": [
             {
                 **taken(entry, f"parallel=candidate.layout {of_entry} recompute=candidate.recompute step_time_s"),
-                **taken(entry, "band outside memory_bytes fits_by_band"),
+                **taken(entry, "divided=candidate.divided band outside memory_bytes fits_by_band"),
                 **({"shared_network": plain(entry.shared)} if entry.shared else {}),
                 "rates": plain(entry.rates),
                 "reason": loss_words(entry.shares_s),

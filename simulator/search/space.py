@@ -46,17 +46,22 @@ class Division(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One candidate of the search; all degrees of ``layout`` are known."""
+    """One candidate of the search; all degrees of ``layout`` are known.
+
+    ``divided``: unlike replicas have so many samples each that all finish together, ``micro_batch`` in the mean.
+    """
 
     layout: Layout
     micro_batch: int
     micro_batches: int
     recompute: Recompute
+    divided: bool = False
 
     @property
     def words(self) -> str:
         """The candidate on one line, which identifies it."""
-        return f"{self.layout.words} micro-batch={self.micro_batch} recompute={self.recompute}"
+        said = f"{self.layout.words} micro-batch={self.micro_batch} recompute={self.recompute}"
+        return f"{said} divide=best" if self.divided else said
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,9 @@ class Space:
     def asked(self, candidate: Candidate) -> StepQuestion:
         """Return the step's question for *candidate*."""
         of, options = candidate, self.options(candidate.recompute)
+        if of.divided:
+            remainder = self.global_batch - of.micro_batch * self.device_count
+            return self.laid_out(of.layout, batch=of.micro_batch, options=options, divided=True, remainder=remainder)
         asked = self.laid_out(of.layout, batch=of.micro_batch, micro_batches=of.micro_batches, options=options)
         return accumulating(asked, None)
 

@@ -80,3 +80,17 @@ def test_the_faster_generation_has_more_blocks(tmp_path: Path, capsys: pytest.Ca
     assert first["step_time_s"] < 0.85 * min(each["step_time_s"] for each in even)
     assert run([*first["command"].split()[1:], "--json", "--quiet"]) == 0
     assert json.loads(capsys.readouterr().out)["results"][0]["step_time_s"] == first["step_time_s"]
+
+
+@pytest.mark.slow
+def test_unlike_replicas_have_samples_by_speed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "two.yaml"
+    file.write_text(TWO_GENERATIONS, encoding="utf-8")
+    words = f"best --topology {file} --workload gpt2 --global-batch 512 --precision bf16 --recompute none --json"
+    assert run([*words.split(), "--parallel", "tp=1,pp=1,cp=1,zero=0", "--jobs", "1", "--quiet"]) == 0
+    first, *others = json.loads(capsys.readouterr().out)["ranking"]
+    assert first["divided"]
+    assert "--divide best" in first["command"]
+    assert first["step_time_s"] < min(each["step_time_s"] for each in others)
+    assert run([*first["command"].split()[1:], "--json", "--quiet"]) == 0
+    assert json.loads(capsys.readouterr().out)["results"][0]["step_time_s"] == first["step_time_s"]
