@@ -17,6 +17,8 @@ from simulator.workload.network import block_name
 from simulator.workload.split.stages import NetworkStage, stages_of
 from simulator.workload.zoo.registry import build_network
 from tests.asked import step_on
+from validate.kinds.steps import _blocks
+from validate.tables.cells import NotScored
 
 MACHINE = load_machine("dgx-a100-40gb")
 MEGATRON = (
@@ -140,3 +142,10 @@ def test_torchtitan_counts_the_ends_as_layers() -> None:
     assert titan_blocks(32, 4, 1, 1) == [8, 9, 8, 7]
     assert titan_blocks(126, 8, 1, 1) == [15, *[16] * 6, 15]
     assert sum(titan_blocks(61, 7, 2, 3)) == 61
+
+
+@pytest.mark.parametrize(("text", "blocks"), [("", ()), ("8-10-10-4", (8, 10, 10, 4)), ("0-6-6", (0, 6, 6))])
+def test_a_table_says_the_blocks(text: str, blocks: tuple[int, ...]) -> None:
+    assert _blocks(text) == blocks
+    with pytest.raises(NotScored, match="as 8-10-10-4"):
+        _blocks("8-ten")

@@ -70,7 +70,7 @@ def test_an_exchange_outside_its_band_says_that_measured_ones_took_longer(said) 
 
 
 def _layout(words: str, seconds: float, memory_bytes: float, fits_by_band: bool | None) -> RankedLayout:
-    named: Any = SimpleNamespace(layout=SimpleNamespace(words=words))
+    named: Any = SimpleNamespace(layout=SimpleNamespace(words=words), recompute="none", divided=False)
     rates: Any = None
     more = {"band": None, "outside": (), "rates": rates, "width": None, "available_bytes": 25.8e9}
     return RankedLayout(named, seconds, memory_bytes, {"computing": 1.0}, fits_by_band=fits_by_band, **more)

@@ -13,6 +13,7 @@ from simulator.questions.single import LaunchQuestion
 from simulator.questions.step import BUCKET_BYTES, Offload, StepQuestion, accumulating
 from simulator.questions.where import CPU_LIBRARIES, MONTH_NEEDED, CpuLibrary, Software, month_of
 from simulator.topology.parts import CpuPart
+from simulator.units import whole_number
 from simulator.workload.find import is_described
 from simulator.workload.network import family_of
 from simulator.workload.variants import LORA_LAYERS, LORA_WEIGHTS, LOSS_WAYS
@@ -301,12 +302,20 @@ def _layout(cell: Cell) -> Layout:
         etp=_count(cell, "etp"),
         flex=cell("flex") == "1" and ep > 1,
         vp=vp if pp > 1 else 1,
+        blocks=_blocks(cell("blocks")) if pp > 1 else (),
         sp=sp,
         tp_overlap=cell("tp_overlap") == "1" and sp,
         zero=zero,
         shards=_count(cell, "shards") if zero else None,
         schedule=schedule if vp == 1 else "1f1b",
     )
+
+
+def _blocks(text: str) -> tuple[int, ...]:
+    counts = [count for each in text.split("-") if (count := whole_number(each)) is not None] if text else []
+    if text and len(counts) <= text.count("-"):
+        raise NotScored(f"blocks '{one_line(text, 30)}': those of each part of the pipeline, as 8-10-10-4")
+    return tuple(counts)
 
 
 _SAMPLES = ("images", "sequences", "samples")
