@@ -39,12 +39,15 @@ def machine_of(topology: Topology, where: Where, machine: Machine) -> Machine:
     unslowed = replace(topology, wires=tuple(nominal))
     usual = machine if unslowed == whole else compile_machine(unslowed)
     changed = replace(topology, wires=tuple(wires))
-    machine = compile_machine(_congested(changed) if where.congested else changed)
+    machine = compile_machine(changed)
     failed = [ends for slow, ways in slowed if not slow.factor for ends in ways]
     full = compile_machine(topology) if failed else machine
     down = tuple(link for a, b in failed for link in _between(full, full.node(a.name), full.node(b.name)))
-    machine = replace(machine, nominal=usual, down=down)
-    machine = replace(machine, capacity_Bps=_left(machine, busy))
+    left_Bps = _left(machine, busy)
+    if where.congested:  # by jobs among which the neighbours are
+        machine = compile_machine(_congested(changed))
+        left_Bps = tuple(map(min, left_Bps, machine.capacity_Bps))
+    machine = replace(machine, nominal=usual, down=down, capacity_Bps=left_Bps)
     passing(machine, where.slow_links)  # for its errors
     return machine
 

@@ -109,6 +109,16 @@ def test_with_other_changes_of_the_machine() -> None:
     assert shared.slowdown == pytest.approx(1 / 0.6, rel=0.01)
 
 
+def test_neighbours_are_among_the_other_jobs() -> None:
+    """They leave what they leave, or what all other jobs leave together, if that is less; and they still fit."""
+    zay = Where("4x-v100-sxm2-32gb-4xopa", nodes=4)  # pairs of adapters with 5.4 GB/s, 3.3 GB/s when congested
+    session, ring = Session(), {"strategy": "ring", "gpus": (0, 4)}
+    of_four = replace(zay, neighbours=(Neighbour("node0.gpu0-node1.gpu0", 4e9),))
+    times_s = [session.time_s(exchange(where, **ring)) for where in (zay, replace(zay, congested=True), of_four)]
+    assert times_s[0] < times_s[1] < times_s[2]
+    assert session.time_s(exchange(replace(of_four, congested=True), **ring)) == pytest.approx(times_s[2], rel=1e-9)
+
+
 def test_a_link_that_slows_for_a_while_is_slow_and_congested_then() -> None:
     """At half its rate the whole time, whether that is said with a time or without one."""
     for_good = SlowLink("node*.nic0-network", 0.5)
