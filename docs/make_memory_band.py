@@ -22,7 +22,7 @@ from statistics import median
 from typing import NamedTuple
 
 from simulator.api import Session
-from simulator.bands.composition import LEVEL, class_of
+from simulator.bands.composition import LEVEL, MEMORY_CLASSES
 from simulator.cli import read
 from simulator.cli.step_questions import ask_steps
 from simulator.errors import SimulationError
@@ -134,7 +134,7 @@ def _answered(
         sys.stderr.write(f"{file.name}: {source}: {str(error)[-200:]}\n")
         return
     need = max(devices, key=lambda device: device.total_bytes)
-    framework = class_of(question.options.framework)
+    framework = MEMORY_CLASSES.get(question.options.framework)
     assert framework is not None
     for figure, stated_bytes in stated.items():
         predicted_bytes = getattr(need, _FIGURES.get(figure, "allocated_bytes"))
@@ -164,7 +164,7 @@ def _noted(file: Path) -> Iterator[StatedMemory]:
         except SimulationError as error:
             sys.stderr.write(f"{file.name}:{row.line}: {error}\n")
             continue
-        framework = class_of(question.options.framework)
+        framework = MEMORY_CLASSES.get(question.options.framework)
         assert framework is not None
         source = table.cell(row.record, "source")
         yield StatedMemory(framework, _repository(source), "smi", float(stated[1]) * 2**30, need.process_bytes)

@@ -48,11 +48,6 @@ def collective_chain(collective: str, size_bytes: float, network: str, n_nodes: 
     return tuple(dict.fromkeys(chain))
 
 
-def exchange_chain(*, several_nodes: bool) -> Chain:
-    """Return the classes of the exchanges of a step, which are mostly large messages."""
-    return f"collective large {'nodes' if several_nodes else 'node'}", "collective large", "collective"
-
-
 def step_chain(processor: str, family: str | None, form: str | None, ranks: str, *, trains: bool = True) -> Chain:
     """Return the classes of a step on a *processor*, of *family* in *form* on *ranks*; not *trains*: a pass alone."""
     head, of = f"step {processor}", family or "other"

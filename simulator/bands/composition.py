@@ -18,7 +18,7 @@ Unmeasured: it or its kernels are of a kind with too few rows, so that nothing i
 """
 _LEAST_LEFT = 0.05  # of the variance of errors
 _LEAST_WIDTH = 0.25  # of the width after calibration, however near the neighbours: they are measured with errors
-_CLASSES = {"megatron": "Megatron", "pytorch": "PyTorch", "deepspeed-zero3": "PyTorch"}
+MEMORY_CLASSES = {"megatron": "Megatron", "pytorch": "PyTorch", "deepspeed-zero3": "PyTorch"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,11 +267,6 @@ class MemorySpread:
     low: float
     high: float
     inside: tuple[float, float]
-
-
-def class_of(framework: str) -> str | None:
-    """Return the class of frameworks to whose measurements *framework* belongs, or None if nobody measured it."""
-    return _CLASSES.get(framework)
 
 
 @lru_cache(maxsize=1)

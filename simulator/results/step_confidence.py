@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from math import exp
 from typing import Literal
 
-from simulator.bands import exchange_chain, host_chain
+from simulator.bands import host_chain
+from simulator.bands.composition import MEMORY_CLASSES, Composition, memory_spreads
 from simulator.bands.composition import ClassShare as Share
-from simulator.bands.composition import Composition, class_of, memory_spreads
 from simulator.plan.plan import Flow, Fragment, Part
 from simulator.records import dataclass, own_data
 from simulator.results.changed import is_changed
@@ -84,9 +84,10 @@ def step_composition(result: TrainingRun) -> Composition:
         parts = [Share(each.chain, each.share / time_s, each.alone / time_s) for each in step.kernel_parts]
     if time_s > 0.0 and result.exposed_s > 0.0:
         between = _between_nodes(result, gpus)
-        for several_nodes, of_exposed in ((False, 1.0 - between), (True, between)):
+        for where, of_exposed in (("node", 1.0 - between), ("nodes", between)):  # mostly of large messages
             if share := of_exposed * result.exposed_s / time_s:
-                parts.append(Share(exchange_chain(several_nodes=several_nodes), share, share))
+                chain = f"collective large {where}", "collective large", "collective"
+                parts.append(Share(chain, share, share))
     waits_s = step.waiting_s - result.exposed_s - result.bubble_s
     if time_s > 0.0 and waits_s > 0.0 and not step.on_host:
         share = waits_s / time_s
@@ -159,7 +160,7 @@ def memory_band(result: TrainingRun, total_bytes: float) -> tuple[float, float] 
     other = result.question.programs > 1 or result.servers or result.offload
     if not _trains_on_gpus(result) or step.family != "transformer" or other:
         return None
-    spread = memory_spreads().get(class_of(step.options.framework) or "")
+    spread = memory_spreads().get(MEMORY_CLASSES.get(step.options.framework, ""))
     return None if spread is None else (total_bytes * exp(spread.low), total_bytes * exp(spread.high))
 
 

@@ -93,18 +93,6 @@ def _made(network: Network, group: _Open) -> FusedLayers:
     return FusedLayers(layers, tuple(places), tuple(reads), tuple(dict.fromkeys(writes)))
 
 
-def saved_by_partition(
-    network: Network,
-    formats: Formats,
-    eager: SavedTensors,  # what autograd alone saves
-    narrow: frozenset[int] = frozenset(),  # layers that save copies of their inputs in nvfp4
-    *,
-    in_blocks: bool = False,  # blocks are compiled one by one, and the loss is not
-) -> SavedTensors:
-    """Return what a compiled step saves, *eager* what autograd does; *narrow* layers save inputs in nvfp4."""
-    return _Partition(network, formats, eager, in_blocks).saved(narrow)
-
-
 def is_generated(layer: Layer, *, in_blocks: bool = False) -> bool:
     """Return whether a compiler generates *layer*'s kernels; *in_blocks*: blocks one by one, not the loss."""
     return _is_fused(layer) or (isinstance(layer.operator, CrossEntropy) and not in_blocks)
@@ -115,8 +103,10 @@ def _is_fused(layer: Layer) -> bool:
     return bool(layer.operator.fuses) and not joins
 
 
-class _Partition:
-    def __init__(self, network: Network, formats: Formats, eager: SavedTensors, in_blocks: bool) -> None:
+class Partition:
+    """What a compiled step saves, where autograd alone saves *eager*; *in_blocks*: blocks one by one, not the loss."""
+
+    def __init__(self, network: Network, formats: Formats, eager: SavedTensors, *, in_blocks: bool = False) -> None:
         self._network, self._formats = network, formats
         self._places, self._needed = storages(network), needs_gradient(network)
         self._writers = {layer.output: index for index, layer in enumerate(network.layers)}
@@ -132,7 +122,8 @@ class _Partition:
         self._by_layer = list(eager.by_layer)
         self._in_blocks = in_blocks
 
-    def saved(self, narrow: frozenset[int]) -> SavedTensors:
+    def saved(self, narrow: frozenset[int] = frozenset()) -> SavedTensors:
+        """Return what is saved; *narrow*: layers that save copies of their inputs in nvfp4."""
         layers, copies = self._network.layers, [0] * len(self._network.layers)
         copied: set[int] = set()
         trained = [(i, layer) for i, layer in enumerate(layers) if self._needed[layer.output]]

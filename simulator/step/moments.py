@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 from simulator.questions.options import StepOptions, of_tensors
 from simulator.records import dataclass, field, named_tuple
 from simulator.step.conversions import formats_of, quantised_layers
-from simulator.step.fusion import is_generated, run_groups, saved_by_partition
+from simulator.step.fusion import Partition, is_generated, run_groups
 from simulator.step.megatron import has_gradient_buffer, saved_by_megatron, steps_inside
 from simulator.step.precision import autocasts, casts, storage_of
 from simulator.step.recompute import Rerun, of_blocks, reruns_of
@@ -133,7 +133,7 @@ class _Activations:
         saved = saved_tensors(network, formats, narrow)
         self.inside: Collection[int] = ()  # tensors that are in no memory, unless they are saved
         if options.compiled:
-            saved = saved_by_partition(network, formats, saved, narrow, in_blocks=in_blocks)
+            saved = Partition(network, formats, saved, in_blocks=in_blocks).saved(narrow)
             written = (group.writes for group in run_groups(network, options))
             self.inside = {layer.output for layer in network.layers}.difference(*written)
         elif options.framework == "megatron":

@@ -57,7 +57,7 @@ from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.results.training_run import DeviceMemory
 from simulator.step.conversions import formats_of
-from simulator.step.fusion import saved_by_partition
+from simulator.step.fusion import Partition
 from simulator.training.schedules import in_flight
 from simulator.workload.backward import saved_tensors
 from simulator.workload.network import Network
@@ -197,7 +197,7 @@ def compiled_apart(asker: Asker, without: Question, recomputed: Question) -> str
 
 def _kept_bytes(network: Network, options: StepOptions, *, in_blocks: bool) -> int:
     formats = formats_of(network, options, in_blocks=in_blocks)
-    return saved_by_partition(network, formats, saved_tensors(network, formats), in_blocks=in_blocks).total_bytes
+    return Partition(network, formats, saved_tensors(network, formats), in_blocks=in_blocks).saved().total_bytes
 
 
 def _total(device: DeviceMemory) -> float:

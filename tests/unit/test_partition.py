@@ -12,7 +12,7 @@ import pytest
 
 from simulator.questions.options import StepOptions
 from simulator.step.conversions import formats_of
-from simulator.step.fusion import saved_by_partition
+from simulator.step.fusion import Partition
 from simulator.workload.backward import saved_tensors
 from simulator.workload.network import Layer, Network, Parameter
 from simulator.workload.operators import Elementwise, LayerNorm, Linear
@@ -24,7 +24,7 @@ OPTIONS = StepOptions(compiled=True, precision="amp-bf16")
 def saved_bytes(network: Network, options: StepOptions = OPTIONS) -> int:
     """Return what is saved of *network*, but for its inputs, which the caller holds."""
     formats = formats_of(network, options)
-    saved = saved_by_partition(network, formats, saved_tensors(network, formats))
+    saved = Partition(network, formats, saved_tensors(network, formats)).saved()
     written = {layer.output for layer in network.layers}
     return saved.total_bytes - sum(n for number, n in saved.by_tensor.items() if number not in written)
 

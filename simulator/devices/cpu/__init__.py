@@ -88,11 +88,6 @@ class Cpu:
         return self.sockets * self.cores_per_socket
 
     @property
-    def hardware_threads(self) -> int:
-        """Hardware threads of all sockets."""
-        return self.core_count * self.threads_per_core
-
-    @property
     def peak_flops_per_s(self) -> Mapping[str, float]:
         """Peak rate in FLOP/s by precision, of as many cores as there are threads."""
         cores = min(self.threads, self.core_count)
@@ -222,7 +217,7 @@ def region_time(cpu: Cpu, threads: int) -> float:
     time_s = costs.region_cycles * math.log2(threads) / cpu.core_clock(min(threads, cpu.core_count))
     # Frameworks of 2016 read their data in one more thread beside the computing ones.
     others = 1 if LIBRARIES[cpu.library].reads else 0
-    late = (threads + others) / cpu.hardware_threads - 1.0
+    late = (threads + others) / (cpu.core_count * cpu.threads_per_core) - 1.0
     return time_s + max(0.0, late) * costs.slice_s
 
 
