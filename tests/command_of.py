@@ -113,7 +113,7 @@ def _step(question: StepQuestion) -> dict[str, Any]:
     layout = (question.layout.words,) if question.layout != REPLICAS else ()
     said |= {"parallel": layout, "strategy": question.strategy if question.strategy != "nccl" else None}
     said |= {"reduce_fp32": question.sums_in_fp32, "contention": question.contention}
-    said |= {"gradient_as_bucket_view": question.bucket_views}
+    said |= {"gradient_as_bucket_view": question.bucket_views, "reduce_whole": question.sums_whole}
     said |= {name: getattr(question, name) for name in OF_NCCL}
     said["nccl"] = _nccl(question.software) if question.strategy == "nccl" else None
     if question.layout.zero == 3:

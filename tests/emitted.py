@@ -96,7 +96,7 @@ def drawn(framework: Emitter, draw: random.Random) -> CommandOptions:
         said["gather_again"] = zero == 3 and how == "recompute" and chance() < 0.3
         if framework == "deepspeed":
             said |= {"precision": one_of("master-bf16", "master-fp16", "fp32"), "fused_optimizer": True}
-            said["prefetch"] = zero not in (1, 2)
+            said |= {"prefetch": zero not in (1, 2), "reduce_whole": zero in (1, 2) and chance() < 0.7}
             said |= {"framework": "deepspeed-zero3"} if zero == 3 else {}
         elif framework == "accelerate" and zero == 2:
             said["precision"] = one_of("master-bf16", "master-fp16")
@@ -152,6 +152,7 @@ def plan_of(question: StepQuestion, n_ranks: int) -> dict[str, Any]:
                 "gpus",
                 "strategy",
                 "sums_in_fp32",
+                "sums_whole",
                 "gathers_again",
                 "offload",
             )

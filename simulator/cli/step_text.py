@@ -137,6 +137,7 @@ def how_words(result: TrainingResult, precision: str) -> list[str]:
         "channels last": options.channels_last,
         f"{question.offload.replace('+', ' and ')} on the {where}": hosts,
         options.framework: options.framework != "pytorch",
+        "gradients all-reduced": question.sums_whole,
         "gathered in fp32": question.gathers_in_fp32,
         "gathered again": question.gathers_again,
         f"kernels of {software.cpu_library}": software.cpu_library != TODAY.cpu_library,

@@ -257,6 +257,7 @@ def read_overlap(
     if deepspeed.is_there and layout.zero < 3:  # the copy of each bucket is waited for
         overlaps = layout.pp == 1 and (deepspeed.overlap or deepspeed.offload != "none")
         elements, gathers = deepspeed.bucket, False  # parameters are gathered after the update
+        options |= {"reduce_whole": True} if layout.zero and deepspeed.sums_whole else {}
     elif not of_megatron or layout.zero == 3 or layout.dp == layout.cp == 1:
         return options
     elif gathers and not overlaps:  # which Megatron-LM refuses (training/arguments.py, validate_args)

@@ -20,7 +20,9 @@ _INSTEAD, _REFUSED = reasons(_KNOWN["instead"]), reasons(_KNOWN["refused"])
 _BEGIN_REFUSED = {".".join(name.split(".")[:count]) for name in _REFUSED for count in (1, 2)}
 _FEWER_BITS = next(why for why in _KNOWN["refused"] if "fewer bits" in why)
 BUCKET = 500_000_000  # elements: the default of reduce_bucket_size (deepspeed/runtime/zero/config.py)
-_SWITCHES = ("bf16.enabled", "fp16.enabled", "zero_optimization.overlap_comm")
+_ON_BY_DEFAULT = ("reduce_scatter", "use_multi_rank_bucket_allreduce")
+_OF_ZERO = tuple(f"zero_optimization.{name}" for name in ("overlap_comm", *_ON_BY_DEFAULT))
+_SWITCHES = ("bf16.enabled", "fp16.enabled", *_OF_ZERO)
 _BATCHES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 _COMPRESSING = frozenset(("onebitadam", "zerooneadam", "onebitlamb"))
 _DISKS = (
@@ -47,6 +49,7 @@ class DeepSpeed:
     shards: int | None = None  # ranks that hold a full set (MiCS)
     overlap: bool = False  # gradients go during the backward pass
     bucket: int = BUCKET  # elements; 0: the square of the hidden size, as the Trainer has it
+    sums_whole: bool = True  # stages 1 and 2 all-reduce buckets
     offload: Offload = "none"  # on the host
     round_robin: bool = False  # parameters go so over the ranks
     torch_adam: bool = False  # a host updates by torch's Adam
@@ -126,6 +129,8 @@ def read_deepspeed(path: str, files: Files) -> DeepSpeed:
     elif bucket is not None:
         told = f"must be a number of elements; got {one_line(bucket, 40)}"
         settings.refuse("zero_optimization.reduce_bucket_size", told, "reduce_bucket_size")
+    scatters, many = (not is_off(zero.get(name, True)) for name in _ON_BY_DEFAULT)
+    found.sums_whole = many or not scatters  # else each slice goes to its owner
     _read_optimizer(settings.section("optimizer"), path, found)
     found.round_robin = is_on(zero.get("round_robin_gradients"))
     found.offload = _offload(zero, lambda name, why: settings.refuse(f"zero_optimization.{name}", why))

@@ -28,6 +28,7 @@ _PACE = From(1, 100)  # times as long as others
 _OF_SERVERS = {"staleness": "others wait for all", "lost": f"others go on from a checkpoint ({mention('mtbf_s')})"}
 _OF_SHARDS = {
     "prefetches": ((1, 2, 3), f"is for {mention('layout', 'fsdp')}, or zero=1 or 2"),
+    "sums_whole": ((1, 2), f"is for {mention('layout', 'zero=2')} or zero=1, whose gradients are scattered"),
     "gathers_in_fp32": ((3,), f"is for {mention('layout', 'fsdp')}, whose parameters are gathered"),
     "gathers_again": ((3,), f"is for {mention('layout', 'fsdp')}, whose parameters are gathered"),
 }
@@ -36,7 +37,7 @@ _OF_LOOP = ("strategy", *OF_NCCL)
 Offload = Literal["none", "optimizer", "optimizer+parameters"]
 OffloadTo = Literal["host", "nvme"]
 _HAS_NO_HOST_UPDATE = ("none", *NOT_IN_TORCH)  # optimisers that no library runs on the host for a GPU
-_OF_FORMAT = ("sums_in_fp32", "gathers_in_fp32", "gathers_again")
+_OF_FORMAT = ("sums_in_fp32", "sums_whole", "gathers_in_fp32", "gathers_again")
 EXCHANGING = ("strategy", "layout", "bucket_bytes", *_OF_FORMAT, "bucket_views", "divided", "contention", *OF_NCCL)
 """Fields of a step that are about its exchanges."""
 
@@ -75,6 +76,8 @@ class StepQuestion(Checked):
     - ``bucket_bytes``: gradients are exchanged in buckets of this size during the backward pass; 0: computing waits.
       Shards of parameters (``zero=3``) are exchanged unit by unit.
     - ``sums_in_fp32``: 16-bit gradients are summed in fp32.
+    - ``sums_whole``: with ``zero=1`` and 2, gradients are all-reduced, though a rank keeps a shard (DeepSpeed's
+      ``use_multi_rank_bucket_allreduce``); otherwise they are reduce-scattered.
     - ``gathers_in_fp32``: with ``zero=3``, parameters are gathered in fp32 and autocast casts what was gathered (FSDP
       without ``MixedPrecision``); their gradients are summed in fp32.
     - ``gathers_again``: with ``zero=3`` and ``recompute="full"``, blocks gather their parameters between what runs
@@ -127,6 +130,7 @@ class StepQuestion(Checked):
     nvls: bool = True
     bucket_bytes: Annotated[float, From(0)] = BUCKET_BYTES
     sums_in_fp32: bool = False
+    sums_whole: bool = False
     gathers_in_fp32: bool = False
     gathers_again: bool = False
     bucket_views: bool = False
@@ -276,6 +280,11 @@ class StepQuestion(Checked):
         """The options of a rank's work: to gradients that leave it after every micro-batch it adds at no cost."""
         leave = self.layout.zero > 1 or (self.offload != "none" and self.layout.zero != 1)
         return replace(self.options, accumulation="product") if leave else self.options
+
+    @property
+    def sum_of_shards(self) -> Literal["all-reduce", "reduce-scatter"]:
+        """The collective that sums gradients of which a rank keeps a shard."""
+        return "all-reduce" if self.sums_whole else "reduce-scatter"
 
     @property
     def loss_way(self) -> int | str:

@@ -250,6 +250,7 @@ def _entry(result: TrainingRun) -> dict[str, Any]:
         **_said(
             libraries=month_words(software.libraries) if software.libraries else None,
             cpu_library=software.cpu_library if software.cpu_library != TODAY.cpu_library else None,
+            sums_whole=question.sums_whole,
             gathers_in_fp32=question.gathers_in_fp32,
             gathers_again=question.gathers_again,
             gpu_clock_Hz=software.gpu_clock_Hz or None,

@@ -220,11 +220,12 @@ class Pricer:
         fill_s = (sum(passes_s) - passes_s[slowest]) * schedule_of(layout).fill / layout.vp
         time_s = count * passes_s[slowest] + fill_s
         first = stages[0]
-        if layout.zero == 2:  # the gradients of each micro-batch are scattered while the next one computes
+        if layout.zero == 2:  # the gradients of each micro-batch are scattered, in buckets while the next one computes
             apart = first.trained_of_experts * wide  # among the replicas of experts
-            scatter_s = self._exchange_s(layout, "shards", "reduce-scatter", first.trained * wide - apart)
-            scatter_s += self._exchange_s(layout, "shards", "reduce-scatter", apart, experts=True)
-            time_s += (count - 1) * max(0.0, scatter_s - passes_s[slowest])
+            scatter_s = self._exchange_s(layout, "shards", question.sum_of_shards, first.trained * wide - apart)
+            scatter_s += self._exchange_s(layout, "shards", question.sum_of_shards, apart, experts=True)
+            beside_s = passes_s[slowest] if question.bucket_bytes else 0.0
+            time_s += (count - 1) * max(0.0, scatter_s - beside_s)
         time_s += self._exposed_s(layout, first, question, wide, gathers=False)
         if layout.zero:
             element = parameter_bytes(question.options.precision)
@@ -242,7 +243,7 @@ class Pricer:
             pieces = max(1, int(n_bytes // bucket_size(question, layout, element)))
             pieces = min(_PIECES, pieces) if layout.pp > 1 else pieces
         gather_s = partial(self._exchange_s, layout, "shards", "all-gather")
-        exchange_s: Callable[..., float] = gather_s if gathers else partial(self._sum_s, layout)
+        exchange_s: Callable[..., float] = gather_s if gathers else partial(self._sum_s, question, layout)
         each_s = exchange_s(plain / pieces) + exchange_s(experts / pieces, experts=True)
         beside_s = stage.forward_s if gathers else stage.backward_s
         return max(each_s, pieces * each_s - beside_s * (pieces - 1) / pieces)
@@ -291,11 +292,11 @@ class Pricer:
             sum_s += self._replicas_s(layout, trained * summed, experts=experts)
         return gather_s, scatter_s, sum_s
 
-    def _sum_s(self, layout: Layout, size_bytes: float, *, experts: bool = False) -> float:
+    def _sum_s(self, question: StepQuestion, layout: Layout, size_bytes: float, *, experts: bool = False) -> float:
         """Return the seconds to sum *size_bytes* of gradients; *experts*: those of experts, among their replicas."""
         if not layout.zero:
             return self._exchange_s(layout, "data", "all-reduce", size_bytes, experts=experts)
-        scatter_s = self._exchange_s(layout, "shards", "reduce-scatter", size_bytes, experts=experts)
+        scatter_s = self._exchange_s(layout, "shards", question.sum_of_shards, size_bytes, experts=experts)
         return scatter_s + self._replicas_s(layout, size_bytes, experts=experts)
 
     def _replicas_s(self, layout: Layout, size_bytes: float, *, experts: bool = False) -> float:

@@ -15,6 +15,7 @@ from simulator.step.launch import Launch
 from simulator.step.precision import gradient_bytes, parameter_bytes
 from simulator.training.micro_batches import Batches, put_off, turns_of
 from simulator.training.worker import GroupExchange, RankRoles
+from simulator.workload import Collective
 from simulator.workload.backward import backward_steps
 from simulator.workload.kernels import Streaming
 from simulator.workload.network import Network, Parameter
@@ -35,6 +36,7 @@ class Sums(NamedTuple):
     whole: GroupExchange | None = None  # among all ranks with the same parameters
     shards: GroupExchange | None = None  # among one full set of shards
     replicas: GroupExchange | None = None  # among the ranks with the same shard
+    scatter: Collective = "reduce-scatter"  # that sums what shards are of
 
     def reduce(self, size_bytes: float, after: Sequence[int], micro_batch: int, *, ends: bool = True) -> list[int]:
         """Add the sum of gradients, at the *ends* over replicas of shards too; return its last activity, or []."""
@@ -42,7 +44,7 @@ class Sums(NamedTuple):
             if self.whole is None or not ends:
                 return []
             return [self.whole("all-reduce", size_bytes, after, micro_batch)]
-        number = self.shards("reduce-scatter", size_bytes, after, micro_batch)
+        number = self.shards(self.scatter, size_bytes, after, micro_batch)
         if self.replicas is None or not ends:
             return [number]
         return [self.replicas("all-reduce", size_bytes / self.shards.n_ranks, [number], micro_batch)]

@@ -258,7 +258,9 @@ class _Pipeline:
                 replicas = self.placement.replica_groups(stage, experts=experts)
                 after = end
                 if shards[0].n_ranks > 1:
-                    number = after = self._exchange(stage, shards, "reduce-scatter", n_bytes, [end], micro_batch)
+                    number = after = self._exchange(
+                        stage, shards, self.question.sum_of_shards, n_bytes, [end], micro_batch
+                    )
                 if replicas[0].n_ranks > 1 and micro_batch == self.last:
                     n_bytes /= shards[0].n_ranks
                     number = self._exchange(stage, replicas, "all-reduce", n_bytes, [after], micro_batch)

@@ -128,8 +128,8 @@ def _draft(shared: SharedStep, roles: Sequence[Role], batches: Batches) -> tuple
 
     def sums_of(*, experts: bool) -> Sums:
         among = placement.shard_groups, placement.replica_groups
-        in_shards = [exchange(groups(0, experts=experts)) if layout.zero else None for groups in among]
-        return Sums(exchange(placement.data_groups(0, experts=experts)), *in_shards)
+        shards, replicas = (exchange(groups(0, experts=experts)) if layout.zero else None for groups in among)
+        return Sums(exchange(placement.data_groups(0, experts=experts)), shards, replicas, question.sum_of_shards)
 
     both = [sums_of(experts=experts) for experts in ((False, True) if layout.has_experts_apart else (False,))]
     outline = StepOutline(builder, crew, network, question, layout, both, batches)

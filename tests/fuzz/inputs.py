@@ -156,6 +156,7 @@ _OPTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
                 "--reduce-fp32",
                 "--gather-fp32",
                 "--gather-again",
+                "--reduce-whole",
             ),
             *("--no-prefetch", "--no-contention", "--fused-optimizer", "--round-robin-gradients", "--what-if"),
             "--show-options",

@@ -267,6 +267,7 @@ def test_deepspeeds_file(tmp_path) -> None:
         "global_batch": "96",
         "micro_batch": "4",
         "overlap": "none",
+        "reduce_whole": True,
     }
     assert [note.partition(": ")[2] for note in found.notes] == ["not known, and without effect: odd"]
 

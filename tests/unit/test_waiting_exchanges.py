@@ -54,6 +54,40 @@ def test_skipped_micro_batches_wait_as_those_that_are_simulated() -> None:
     assert folded.step_time_s == pytest.approx(whole.step_time_s, rel=1e-9)
 
 
+@pytest.mark.parametrize("words", ["zero=1", "zero=2", "tp=2,zero=2", "zero=2,shards=4"])
+def test_summed_whole_gradients_take_an_all_reduce_for_each_scatter(words: str) -> None:
+    scattered, whole = (step(words, 3, sums_whole=whole) for whole in (False, True))
+    sent = []
+    for result in (scattered, whole):
+        timed = zip(result.timeline.plan.tasks, result.timeline.spans, strict=True)
+        labels = [(task.about, span.end_s - span.start_s) for task, span in timed if hasattr(task.about, "op")]
+        of_data = [(each.op, each.size_bytes, spent_s) for each, spent_s in labels if each.op != "all-gather"]
+        sent.append([each for each in of_data if each[1] > 1e8])
+    by_op = [
+        sum(op == name for op, *_ in found) for found, name in zip(sent, ("reduce-scatter", "all-reduce"), strict=True)
+    ]
+    assert by_op[0] == (1 if words == "zero=1" else 3)
+    assert by_op[1] >= by_op[0]
+    more_s = sum(each[2] for each in sent[1]) - sum(each[2] for each in sent[0])
+    assert whole.step_time_s - scattered.step_time_s == pytest.approx(more_s, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("said", "whole"),
+    [
+        ("", True),
+        (', "reduce_scatter": false', True),
+        (', "use_multi_rank_bucket_allreduce": true', True),
+        (', "use_multi_rank_bucket_allreduce": false', False),
+        (', "use_multi_rank_bucket_allreduce": false, "reduce_scatter": false', True),
+    ],
+)
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_deepspeeds_stages_below_3_all_reduce(stage: int, said: str, whole: bool, tmp_path: Path) -> None:
+    zero = f'{{"stage": {stage}{said}}}'
+    assert deepspeed(zero, tmp_path).get("reduce_whole", False) == (whole and stage < 3)
+
+
 @pytest.mark.parametrize(
     ("zero", "waits"),
     [
@@ -63,9 +97,11 @@ def test_skipped_micro_batches_wait_as_those_that_are_simulated() -> None:
     ],
 )
 def test_deepspeeds_stages_wait_without_overlap_comm(zero: str, waits: bool, tmp_path: Path) -> None:
-    (tmp_path / "ds.json").write_text(f'{{"zero_optimization": {zero}, "bf16": {{"enabled": true}}}}')
-    line = (
-        f"deepspeed --num_gpus 8 train.py --deepspeed {tmp_path}/ds.json --model_name_or_path meta-llama/Llama-2-7b-hf"
-    )
-    options = read_launch(f"{line} --per_device_train_batch_size 1 --gradient_accumulation_steps 4").options
-    assert (options.get("overlap") == "none") == waits
+    assert (deepspeed(zero, tmp_path).get("overlap") == "none") == waits
+
+
+def deepspeed(zero: str, folder: Path) -> dict[str, str | bool]:
+    """Return the options of a launch line whose file says *zero*."""
+    (folder / "ds.json").write_text(f'{{"zero_optimization": {zero}, "bf16": {{"enabled": true}}}}')
+    line = f"deepspeed --num_gpus 8 train.py --deepspeed {folder}/ds.json --model_name_or_path meta-llama/Llama-2-7b-hf"
+    return read_launch(f"{line} --per_device_train_batch_size 1 --gradient_accumulation_steps 4").options

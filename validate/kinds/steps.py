@@ -104,6 +104,7 @@ def _exchange(cell: Cell, layout: Layout, strategy: str) -> dict[str, Any]:
         "algorithm": algorithm,
         "sums_in_fp32": "fp32" in cell("sync") and "units in fp32" not in cell("sync"),
         "gathers_in_fp32": "units in fp32" in cell("sync"),
+        "sums_whole": "summed whole" in cell("sync"),
         "gathers_again": "gathered again" in cell("sync") + cell("fsdp_prefetch"),
         "prefetches": not cell("fsdp_prefetch").startswith("0"),
     }

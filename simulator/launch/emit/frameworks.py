@@ -257,6 +257,7 @@ def _counted(name: str, ranks: Ranks) -> list[str]:
 def _zero(question: StepQuestion, layout: Layout, found: Emission) -> dict[str, Any]:
     zero: dict[str, Any] = {"stage": layout.zero, "overlap_comm": layout.zero == 3 or bool(question.bucket_bytes)}
     whole = layout.shards in (None, layout.dp)
+    zero |= {"use_multi_rank_bucket_allreduce": False} if layout.zero in (1, 2) and not question.sums_whole else {}
     if layout.zero == 3:
         zero |= {} if whole else {"mics_shard_size": layout.shards}
     elif question.bucket_bytes:
