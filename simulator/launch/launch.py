@@ -115,7 +115,7 @@ class _General:
 
     def read(self, at_hand: int | None) -> None:
         args, ranks, found, options, trainer = self.args, self.ranks, self.found, self.options, self.trainer
-        precision = self._format()
+        self.precision = precision = self._format()
         layout = self.layout = starting.read_layout(args, ranks, self.deepspeed)
         if trainer.of_deepspeed or trainer.zero == 2:  # parameters in half precision, and an fp32 copy in shards
             precision = precision and precision.replace("amp-", "master-")
@@ -183,6 +183,10 @@ class _General:
         entry = entry_of(network) if network else None
         hidden = 0 if entry is None else int(entry.defaults.get("hidden", 0))
         deepspeed.bucket = deepspeed.bucket or hidden**2 or BUCKET
+        if any(name in args for name in ARGUMENTS["of_megatron"]) and not deepspeed.is_there:
+            options["framework"] = "megatron"
+            told = "the line names no format: fp32, unless --precision says another, such as master-bf16"
+            found.notes += [told] if self.precision is None else []
         options |= {"framework": "deepspeed-zero3"} if deepspeed.is_there and self.layout.zero == 3 else {}
         options |= deepspeed.options or read_update(args) or self.trainer.update
         return model.length, False

@@ -94,6 +94,28 @@ def test_an_argument_beside_the_one_it_resembles_is_no_slip() -> None:
     read_launch("torchrun --nproc-per-node 2 train.py --mode pdp --model gpt2 --batch-size 1")
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        (
+            "torchrun --nproc-per-node 8 run_recipe.py --recipe llama model.tensor_model_parallel_size=2 "
+            "train.global_batch_size=64 train.micro_batch_size=1"
+        ),
+        (
+            "nemo llm pretrain --factory llama trainer.devices=8 trainer.num_nodes=1 data.micro_batch_size=1 "
+            "trainer.strategy.tensor_model_parallel_size=2 data.global_batch_size=64"
+        ),
+    ],
+)
+def test_a_recipes_line_is_megatrons_and_says_what_is_not_read(line: str) -> None:
+    found = read_launch(line)
+    assert found.options["framework"] == "megatron"
+    assert found.options["parallel"] == "tp=2,dp=4"
+    assert "global_batch" in found.options
+    assert any("the line names no format: fp32, unless" in note for note in found.notes)
+    assert any("what the recipe sets is not read" in note for note in found.notes)
+
+
 def test_stages_of_deepspeed_may_be_unequal() -> None:
     ds = f"cat > ds.json <<E\n{json.dumps({'bf16': {'enabled': True}})}\nE\n"
     line = DENSE.replace("--num-layers 16", "--num-layers 15").replace("torchrun --nnodes 4", "torchrun --nnodes 1")
