@@ -88,7 +88,8 @@ class StepQuestion(Checked):
       waits for the device (until 0.5.9: stage3.py, ``_synchronize_communication``).  With ``zero=1`` and 2,
       parameters are gathered during the next step, otherwise after the update.
     - ``contention``: concurrent computation and communication slow each other, gradients are copied into and out of
-      buckets, and all ranks wait for the slowest; otherwise everything runs as if alone, on equal devices.
+      buckets, shards out of what was gathered, and all ranks wait for the slowest; otherwise everything runs as if
+      alone, on equal devices.
     - ``threads``: threads of a CPU; by default one per core.
     - ``stragglers``: a GPU, or a node with all its GPUs, that takes *factor* (1 to 100) times as long as others of its
       part.

@@ -1,15 +1,21 @@
 """Sharded data parallelism (``fsdp``, ZeRO-3): each rank keeps a shard (docs/decisions/parallelism.md)."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from simulator.devices.dispatch import unit_time
+from simulator.devices.predict import Device
+from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, replace
+from simulator.step.conversions import is_before
+from simulator.step.issue import work_of
 from simulator.step.launch import Launch, Part
 from simulator.step.precision import gathered_bytes, storage_of
 from simulator.training.data_parallel import StepOutline
 from simulator.training.worker import RankRoles
+from simulator.workload.kernels import Streaming
 from simulator.workload.network import Network, block_name, unit_elements, unit_parameters
 from simulator.workload.precision import ELEMENT_BYTES
 from simulator.workload.split.experts import expert_parameters
@@ -37,6 +43,8 @@ def write_sharded(outline: StepOutline, offload: "OffloadWriter | None" = None) 
     policy, in_fp32 = question.options.precision, question.gathers_in_fp32
     element = gathered_bytes(policy, trained, network.parameter_count, in_fp32=in_fp32)
     summed = ELEMENT_BYTES["fp32" if question.sums_in_fp32 or in_fp32 else storage_of(policy)]
+    held = ELEMENT_BYTES["fp32" if in_fp32 else storage_of(policy)]
+    copying = question.contention, question.contention and _copies_out(question, crew)  # gradients, parameters
     apart = expert_parameters(network) if len(both) > 1 else frozenset()
     units = _units(network, crew.passes(), apart, again=question.gathers_again)
     of_deepspeed = question.options.framework == "deepspeed-zero3"
@@ -69,8 +77,14 @@ def write_sharded(outline: StepOutline, offload: "OffloadWriter | None" = None) 
             for at, same in enumerate((*unit.issues, ())):
                 if at == asked:
                     ahead = gather(following, crew.last if at else end, number)
+                if same and not at and copying[1] and any(unit.gathered):
+                    out = _copies(crew, same, (sum(unit.gathered), element, element), "gathered")
+                    crew.issue(out, after=[*gathered, *waited], micro_batch=number)
                 if same:
                     crew.issue(same, after=[*gathered, *waited], micro_batch=number)
+            if copying[0] and any(unit.scattered):
+                into = _copies(crew, unit.issues[-1], (sum(unit.scattered), held, summed), "to scatter")
+                crew.issue(into, micro_batch=number)
             end, waited = crew.last, []
             for among, elements in zip(both, unit.scattered, strict=False):
                 if not elements:
@@ -113,6 +127,25 @@ def _units(
     if outside and found[last].part == "backward":
         found[last] = replace(found[last], scattered=with_gradients.get("", (0, 0)))
     return found
+
+
+def _copies_out(question: StepQuestion, crew: RankRoles) -> bool:
+    """Return whether parameters are copied out of what was gathered: FSDP2 and ZeRO-3, not FSDP before PyTorch 2.6."""
+    old = any(is_before(role.place.device, "2.6") for role in crew.roles)
+    return question.options.framework == "deepspeed-zero3" or not old
+
+
+def _copies(crew: RankRoles, same: Sequence[Launch], moved: tuple[int, float, float], what: str) -> tuple[Launch, ...]:
+    """Return the copies beside the issues *same*; *moved*: elements, and the bytes of each as read and written."""
+    roles = zip(same, crew.roles, strict=True)
+    return tuple(_copy(role.place.device, x.layer, x.part, moved, what) for x, role in roles)
+
+
+@lru_cache(maxsize=1024)
+def _copy(device: Device, layer: str, part: Part, moved: tuple[int, float, float], what: str) -> Launch:
+    elements, read, written = moved
+    kernel = Streaming("copy", elements, round(elements * read), round(elements * written))
+    return Launch(f"{layer} ({what})", part, 0.0, work_of(device, (kernel,)), layer=layer)
 
 
 def _hooked(units: Sequence[_Unit], network: Network, apart: frozenset[str], crew: RankRoles) -> list[_Unit]:
