@@ -13,7 +13,7 @@ from simulator.workload.zoo.registry import find_entry
 _MEGATRON = NAMES["megatron"]
 _POSITIONS = ("learned_absolute", "rope", "rotary", "none", "relative", "yarn", "mrope", "alibi")
 _MOST_CAPACITY = 10_000  # percent
-_MADE = re.compile(r"(-(hf|instruct|chat|it|sft|dpo|v\d+(\.\d+)?|\d{4}))+$")
+_MADE = re.compile(r"(-(hf|base|instruct|chat|it|sft|dpo|v\d+(\.\d+)?|\d{4}))+$")
 
 
 @dataclass(slots=True)

@@ -13,6 +13,64 @@ from tests.oracles.torch_libraries import language
 
 GROK = frozenset({"grok-1"})  # which transformers has as a Mixtral, with attention as written
 
+# By transformers' family: hidden, heads, layers, inner, key heads, size of a head, vocabulary, length, whether tied.
+DECODERS: dict[str, dict[str, tuple[int, int, int, int, int, int, int, int, bool]]] = {
+    "Llama": {
+        "llama3.2-1b": (2048, 32, 16, 8192, 8, 64, 128256, 8192, True),
+        "llama3.2-3b": (3072, 24, 28, 8192, 8, 128, 128256, 8192, True),
+        "tinyllama-1.1b": (2048, 32, 22, 5632, 4, 64, 32000, 2048, False),
+        "yi-34b": (7168, 56, 60, 20480, 8, 128, 64000, 4096, False),
+    },
+    "Mistral": {
+        "mistral-7b": (4096, 32, 32, 14336, 8, 128, 32000, 4096, False),
+        "mistral-nemo-12b": (5120, 32, 40, 14336, 8, 128, 131072, 4096, False),
+        "mistral-small-24b": (5120, 32, 40, 32768, 8, 128, 131072, 4096, False),
+        "mistral-large-123b": (12288, 96, 88, 28672, 8, 128, 32768, 4096, False),
+    },
+    "Phi3": {
+        "phi-3-mini": (3072, 32, 32, 8192, 32, 96, 32064, 4096, False),
+        "phi-4": (5120, 40, 40, 17920, 10, 128, 100352, 4096, False),
+    },
+    "Gemma": {
+        "gemma-2b": (2048, 8, 18, 16384, 1, 256, 256000, 8192, True),
+        "gemma-7b": (3072, 16, 28, 24576, 16, 256, 256000, 8192, True),
+    },
+    "Qwen2": {
+        "qwen2.5-0.5b": (896, 14, 24, 4864, 2, 64, 151936, 4096, True),
+        "qwen2.5-1.5b": (1536, 12, 28, 8960, 2, 128, 151936, 4096, True),
+        "qwen2.5-3b": (2048, 16, 36, 11008, 2, 128, 151936, 4096, True),
+        "qwen2.5-14b": (5120, 40, 48, 13824, 8, 128, 152064, 4096, False),
+    },
+    "Qwen3": {
+        "qwen3-0.6b": (1024, 16, 28, 3072, 8, 128, 151936, 4096, True),
+        "qwen3-1.7b": (2048, 16, 28, 6144, 8, 128, 151936, 4096, True),
+        "qwen3-4b": (2560, 32, 36, 9728, 8, 128, 151936, 4096, True),
+        "qwen3-14b": (5120, 40, 40, 17408, 8, 128, 151936, 4096, False),
+    },
+}
+_SIZES = {name: (kind, sizes) for kind, named in DECODERS.items() for name, sizes in named.items()}
+
+
+@oracle(*_SIZES, needs="transformers")
+def decoder(name: str) -> Any:
+    import transformers
+
+    kind, (hidden, heads, layers, inner, kv_heads, head, words, length, tied) = _SIZES[name]
+    config = getattr(transformers, f"{kind}Config")(
+        hidden_size=hidden,
+        num_attention_heads=heads,
+        num_hidden_layers=layers,
+        intermediate_size=inner,
+        num_key_value_heads=kv_heads,
+        head_dim=head,
+        vocab_size=words,
+        max_position_embeddings=length,
+        tie_word_embeddings=tied,
+        pad_token_id=0,
+    )
+    return language(getattr(transformers, f"{kind}ForCausalLM"), config, length)
+
+
 # -- images ------------------------------------------------------------------------------
 
 

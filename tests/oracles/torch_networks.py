@@ -9,7 +9,7 @@ from tests.oracles import torch_dense, torch_hybrid, torch_more, torch_written  
 from tests.oracles.torch_counting import BATCH, NAMES, measure
 from tests.oracles.torch_hybrid import NEMOTRON3
 from tests.oracles.torch_libraries import EAGER
-from tests.oracles.torch_more import GROK
+from tests.oracles.torch_more import DECODERS, GROK
 from tests.oracles.torch_written import SIZES
 
 __all__ = ["BATCH", "NAMES", "measure", "options"]
@@ -17,4 +17,5 @@ __all__ = ["BATCH", "NAMES", "measure", "options"]
 
 def options(name: str) -> Mapping[str, Any]:
     """Return the options that make the zoo build the same network."""
-    return {"attention": "eager"} if name in EAGER | GROK or name in NEMOTRON3 else SIZES.get(name, {})
+    decoders = {name for named in DECODERS.values() for name in named}
+    return {"attention": "eager"} if name in EAGER | GROK | decoders or name in NEMOTRON3 else SIZES.get(name, {})

@@ -6,6 +6,7 @@ import pytest
 
 from simulator.errors import InputError
 from simulator.launch.launch import LaunchLine, read_launch
+from simulator.workload.zoo.registry import entry_of
 
 _SIZES = (
     "--num-layers 16 --hidden-size 2048 --ffn-hidden-size 8192 --num-attention-heads 32 --group-query-attention "
@@ -317,3 +318,26 @@ def test_automatic_buckets_have_the_square_of_the_hidden_size(tmp_path) -> None:
     assert found.options["optimizer"] == "adam-8bit"
     assert any("compile: is not modelled" in note for note in found.notes)
     assert read_launch(line).options["overlap"] == "bucket:1000MB"
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ("mistralai/Mistral-7B-Instruct-v0.2", "mistral-7b"),
+        ("mistralai/Mistral-Nemo-Instruct-2407", "mistral-nemo"),
+        ("mistralai/Mistral-Small-24B-Base-2501", "mistral-small-24b"),
+        ("meta-llama/Llama-3.2-1B", "llama-3.2-1b"),
+        ("microsoft/Phi-3-mini-4k-instruct", "phi-3-mini-4k"),
+        ("google/gemma-7b-it", "gemma-7b"),
+        ("Qwen/Qwen3-14B-Base", "qwen3-14b"),
+        ("TinyLlama/TinyLlama-1.1B-Chat-v1.0", "tinyllama-1.1b"),
+    ],
+)
+def test_names_of_hugging_face_are_networks(said: str, name: str) -> None:
+    line = f"torchrun --nproc-per-node 8 run_clm.py --model_name_or_path {said} --per_device_train_batch_size 1"
+    assert entry_of(str(read_launch(line).options["workload"])) is entry_of(name)
+
+
+def test_synchronised_batch_normalisation_is_told() -> None:
+    notes = read_launch("torchrun --nproc-per-node 8 train.py --model resnet50 -b 64 --amp --sync-bn").notes
+    assert any("sync-bn: is not modelled; batch normalisation is of each rank's own samples" in note for note in notes)

@@ -66,11 +66,17 @@ PUBLISHED = {
     """,
     "Llama: arXiv 2302.13971, table 2; 2307.09288; 2407.21783; and model cards": """
         llama-7b=6.7B llama-13b=13.0B llama-33b=32.5B llama-65b=65.2B llama2-7b=6.7B llama2-13b=13.0B
-        llama2-70b=69.0B llama3-8b=8.0B llama3-70b=70.6B llama3-405b=405B
+        llama2-70b=69.0B llama3-8b=8.0B llama3-70b=70.6B llama3-405b=405B llama3.2-1b=1.23B llama3.2-3b=3.21B
     """,
     "Qwen and InternLM: model cards; arXiv 2407.10671, 2505.09388": """
         internlm-7b=7.3B qwen-7b=7.7B qwen2-7b=7.6B qwen2.5-32b=32.5B qwen2-72b=72.7B qwen3-8b=8.2B qwen3-32b=32.8B
+        qwen2.5-0.5b=0.49B qwen2.5-1.5b=1.54B qwen2.5-3b=3.09B qwen2.5-14b=14.7B
+        qwen3-0.6b=0.6B qwen3-1.7b=1.7B qwen3-4b=4.0B qwen3-14b=14.8B
         qwen3-30b-a3b=30.5B qwen3-235b-a22b=235B
+    """,
+    "model cards of Mistral, Microsoft, Google, TinyLlama and 01.AI": """
+        mistral-7b=7.24B mistral-nemo-12b=12.2B mistral-small-24b=23.6B mistral-large-123b=123B phi-3-mini=3.82B
+        phi-4=14.7B gemma-2b=2.51B gemma-7b=8.54B tinyllama-1.1b=1.1B yi-34b=34.4B
     """,
     "gpt-oss, arXiv 2508.10925, table 1": "gpt-oss-20b=20.91B gpt-oss-120b=116.83B",
     "Mixtral: arXiv 2401.04088 and Mistral's announcement of 8x22B": "mixtral-8x7b=46.7B mixtral-8x22b=141B",
