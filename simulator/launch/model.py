@@ -44,11 +44,9 @@ def read_model(args: Arguments, tp: int, attention: str) -> LaunchedNetwork:
     experts = None if experts == 1 else experts  # as in DeepSpeed's fork, where it is a dense network
     gated = args.has("swiglu")
     inner = args.number("ffn-hidden-size") or (int(4 * hidden * 2 / 3 / 64) * 64 if gated else 4 * hidden)
-    window = re.match(r"\(?(\d{1,9})", args.text("window-size") or "")
-    if window and length and int(window[1]) < length:
-        args.fault("window-size", f"attention to {window[1]} of {length} tokens is not modelled here")
     sizes: dict[str, int | str] = {"layers": layers, "hidden": hidden, "heads": heads}
     found.workload = _family(args, gated=gated, experts=experts is not None)
+    sizes |= _window(args, found.workload, length or 0)
     if experts is None:
         sizes["inner"] = inner
     groups, own_head = args.number("num-query-groups"), args.number("kv-channels")
@@ -125,6 +123,18 @@ def _family(args: Arguments, *, gated: bool, experts: bool) -> str:
         if traits[trait] != usual:
             args.notes.append(f"--{argument}: is not modelled here; simulated {instead}")
     return name
+
+
+def _window(args: Arguments, workload: str, length: int) -> dict[str, int | str]:
+    """Return the keys that a query sees: those before it that the line counts, and its own."""
+    said, skips = re.match(r"\(?(\d{1,9})", args.text("window-size") or ""), args.number("window-attn-skip-freq")
+    window = int(said[1]) + 1 if said else 0
+    if not 0 < window < length:
+        return {}
+    if workload in ("gpt", "deepseek-v2-lite", "deepseek-v3"):
+        args.fault("window-size", f"attention to {window:,} of {length:,} tokens is not modelled in such a network")
+        return {}
+    return {"window": window, "window_skip": skips or 0}
 
 
 def _experts(args: Arguments, layers: int, experts: int, inner: int) -> dict[str, int | str]:

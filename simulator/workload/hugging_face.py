@@ -136,14 +136,35 @@ class Config:
             self.note(name, f"sequences of {LONGEST:,} tokens are simulated; {mention('seq_len')} says another length")
         return min(positions, LONGEST)
 
-    def window(self, length: int) -> None:
-        """Add a note if the sliding window of attention is shorter than a sequence of *length* tokens."""
+    def window(self, length: int, layers: int) -> dict[str, int]:
+        """Return the sizes of a sliding window that is shorter than a sequence of *length* tokens, in *layers* blocks.
+
+        ``layer_types`` or ``sliding_window_pattern`` say which blocks have it; a note, where none of ours is like it.
+        """
         uses = self.flag(
             "use_sliding_window", self._data["model_type"] not in ("qwen2", "qwen3", "qwen2_moe", "qwen3_moe")
         )
-        window = self.size("sliding_window", default=_MOST)
-        if uses and window < (self.length or length):
-            self.note("sliding_window", f"{window:,} is not modelled; attention reads all tokens")
+        window, skip = self.size("sliding_window", default=_MOST), self.size("sliding_window_pattern", default=0)
+        first, types = self.value("max_window_layers", 0), self.value("layer_types", [])
+        if not isinstance(types, list):
+            self.refuse("layer_types", f"must be a list; got {one_line(json.dumps(types), 40)}")
+            return {}
+        if not uses or window >= (self.length or length):
+            return {}
+        if types:
+            full = [number for number, kind in enumerate(types, 1) if kind != "sliding_attention"]
+            skip = full[0] if full else 0
+            alike = full == ([*range(skip, layers + 1, skip)] if skip else [])
+        else:
+            alike = not first
+        if skip == 1 or (not types and first and first >= layers):
+            return {}
+        if not alike:
+            self.note("sliding_window", f"{window:,} in some of its blocks is not modelled; attention reads all tokens")
+            return {}
+        told = f"fused attention reads {window:,} keys, as FlashAttention does; sdpa reads all and hides the others"
+        self.note("sliding_window", f"{told}: {mention('sizes', 'window=0')}")
+        return {"window": window, "window_skip": skip}
 
     def finish(self) -> None:
         """Add notes on keys that nothing has read; raises InputError with all faults, or OtherNetworkError."""
@@ -211,7 +232,7 @@ def _entry(kind: str, c: Config) -> ZooEntry:
     if kind != "bloom":  # whose positions have no end
         length = c.tokens(length, (said["sizes"].get("length") or said["sizes"]["positions"])[0])
     if said.get("windowed"):
-        c.window(length)
+        sizes |= c.window(length, sizes["layers"])
     kinds = {"kv_rank": LatentAttentionMixture, "pattern": Hybrid, "experts": MixtureOfExperts}
     of = next((of for size, of in kinds.items() if size in sizes), Decoder)
     return tokens_entry(decoder, length, of(**sizes))

@@ -288,7 +288,10 @@ def test_all_faults_are_told_at_once(config) -> None:
         ({"hiden_size": 7}, "hiden_size: is not known and has no effect; did you mean 'hidden_size'?"),
         ({"new_trick": 1}, "new_trick: is not known and has no effect"),
         ({"new_trick": False}, ""),
-        ({"sliding_window": 1024}, "sliding_window: 1,024 is not modelled; attention reads all tokens"),
+        (
+            {"sliding_window": 1024},
+            "sliding_window: fused attention reads 1,024 keys, as FlashAttention does; sdpa reads all and hides",
+        ),
         ({"sliding_window": 9000}, ""),
         ({"hidden_act": "gelu"}, 'hidden_act: "gelu" is not modelled; simulated as "silu"'),
         ({"max_position_embeddings": 131072}, "max_position_embeddings: sequences of 8,192 tokens are simulated"),

@@ -84,7 +84,7 @@ def test_deepspeeds_configuration(
         (f"{GPT} --cpu-optimizer", "cpu-optimizer", HELD),
         (f"{TRAINER} --cpu_offload true", "cpu-offload", HELD),
         (f"{GPT} --remote-device nvme", "remote-device", FAR_OFF),
-        (f"{GPT} --window-size 128,0", "window-size", "attention to 128 of 1024 tokens"),
+        (f"{GPT} --window-size 128,0", "window-size", "attention to 129 of 1,024 tokens"),
         (f"{GPT} --yaml-cfg x.yaml", "yaml-cfg", "write its settings as arguments"),
         (f"{GPT} --hybrid-override-pattern M-M*", "hybrid-override-pattern", "layers other than attention"),
         (f"{TRAINER} --load_in_8bit True", "load-in-8bit", "fewer bits"),

@@ -107,7 +107,10 @@ def _network(question: StepQuestion, found: Emission) -> None:
             "--moe-token-dispatcher-type alltoall": not question.layout.flex,
         }
     attention, loss = str(sizes.get("attention")), sizes.get("cross_entropy")
+    window = number("window")
     found.options |= {
+        "--window-size": f"({window - 1},0)" if window else None,
+        "--window-attn-skip-freq": (number("window_skip") or None) if window else None,
         "--attention-backend": _ATTENTIONS.get(attention, "auto"),
         "--cross-entropy-loss-fusion --cross-entropy-fusion-impl te": loss == "in-place",
     }
@@ -115,6 +118,7 @@ def _network(question: StepQuestion, found: Emission) -> None:
     found.lacks |= {
         mention("sizes", f"attention={attention}"): attention not in _ATTENTIONS,
         mention("sizes", f"cross_entropy={loss}"): loss not in (None, "in-place"),
+        "documents packed into a sequence": bool(sizes.get("documents")),
         "GELU operation by operation": sizes.get("gelu", "fused") != "fused",
         "dropout apart from the addition after it; one kernel does both": apart,
         "adapters (LoRA)": number("lora") > 0,

@@ -1,5 +1,6 @@
 """Attention in one kernel."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Self
 
@@ -86,6 +87,9 @@ class Attention(OneKernel):
     ``value_size`` is the head size of the values, where it differs (DeepSeek).  ``window``: a query of causal attention
     sees so many keys, up to its own (sliding windows, arXiv 2004.05150); 0: all before it.
 
+    ``documents``: lengths of those that a sequence packs, again and again until it is full; each attends to itself, in
+    one kernel for sequences of unlike lengths.  None: the sequence is one.
+
     ``keeps``: besides its inputs, it saves ``all``, the result and each row's sum; or, as a part of attention to more
     keys whose results are added up, the ``sums`` alone, or ``nothing``.
     """
@@ -107,6 +111,7 @@ class Attention(OneKernel):
     value_size: int = 0  # 0: the same as head_size
     window: int = 0  # 0: no limit
     keeps: Literal["all", "sums", "nothing"] = "all"
+    documents: tuple[int, ...] = ()
 
     @property
     def saved(self) -> tuple[Saved, ...]:
@@ -128,9 +133,19 @@ class Attention(OneKernel):
 
     def in_direction(self, direction: Direction, precision: Precision) -> FusedAttention:
         size = (self.head_size + (self.value_size or self.head_size)) // 2  # as many FLOPs, as many bytes
-        heads, kv_heads, lengths = self.heads, self.kv_heads or self.heads, (self.query_length, self.key_length)
-        shape = self.batch, heads, kv_heads, *lengths, size, self.causal
+        heads, kv_heads, batch, lengths = self.heads, self.kv_heads or self.heads, *self._of_documents()
+        shape = batch, heads, kv_heads, *lengths, size, self.causal
         return FusedAttention("fwd" if direction == "fwd" else "bwd", *shape, precision, self.library, self.window)
+
+    def _of_documents(self) -> tuple[int, tuple[int, int]]:
+        """Return the batch and lengths of as many equal documents as have the tokens, and the scores, of these."""
+        if not self.documents:
+            return self.batch, (self.query_length, self.key_length)
+        tokens = self.batch * self.query_length
+        scores = tokens * sum(length * length for length in self.documents) / sum(self.documents)
+        batch = max(1, round(tokens * tokens / scores))
+        length = round(math.sqrt(scores / batch))
+        return batch, (length, length)
 
     def backward_flop(self, trained: bool, needed: Sequence[bool]) -> int:
         """Return the FLOPs of the backward pass: recomputed scores, gradients of scores, queries, keys and values."""

@@ -59,6 +59,8 @@ class _Splitter(Splitter):
 
     def _check(self, layer: Layer, operator: Attention, comm: str) -> None:
         n, length, pieces = self._ranks, operator.key_length, self._pieces(operator)
+        if operator.documents:
+            raise refused("layout", f"cp={n}: documents packed into a sequence are not divided among ranks here")
         if comm == "p2p" and operator.window:
             why = f"keys do not circulate where a query sees a window of them; {mention('layout', 'cp_comm=a2a')}"
             raise refused("layout", f"cp={n} does not divide {layer.name}: {why}")

@@ -32,6 +32,7 @@ def self_attention(
     dropout: bool = True,
     window: int = 0,
     sinks: bool = False,
+    documents: tuple[int, ...] = (),
 ) -> Tensor:
     """Return the attention output of *qkv*, as ``(batch, length, heads * value size)``.
 
@@ -39,9 +40,10 @@ def self_attention(
     size.  Eager attention copies permuted views before its products if the batch has more than one sequence; OPT always
     does.
 
-    *window*: keys that a query sees, with a causal mask; 0: all.  A kernel that writes the scores computes the others
-    too.  *sinks*: a learned number per head takes part in its softmax, as one more column (gpt-oss).  Raises SizeError
-    for kinds that have neither, and where heads do not divide what they share.
+    *window*: keys that a query sees, with a causal mask; 0: all.  *documents*: lengths of those that a sequence packs,
+    each of which attends to itself alone.  Kernels that write the scores compute all of them.  *sinks*: a learned
+    number per head takes part in its softmax, as one more column (gpt-oss).  Raises SizeError for kinds that have
+    neither windows nor sinks, and where heads do not divide what they share.
     """
     query, key, value = qkv
     batch, length, hidden = query.shape
@@ -58,7 +60,9 @@ def self_attention(
     if kind in _LIBRARIES:
         key, value = key.view(batch, kv_heads, length, size), value.view(batch, kv_heads, length, of_values)
         query, own, library = query.view(*split), f"{name}.attention", _LIBRARIES[kind]
-        return query.attention(key, value, own, causal=not padded, library=library, window=window, sinks=sinks)
+        return query.attention(
+            key, value, own, causal=not padded, library=library, window=window, sinks=sinks, documents=documents
+        )
     if kv_heads != heads:  # keys and values are repeated for each query head of their group
         key, value = key.copy(f"{name}.repeat_k", *split), value.copy(f"{name}.repeat_v", *value_split)
     if kind == "fused-softmax":

@@ -319,15 +319,17 @@ class Tensor:
         library: ops.AttentionLibrary,
         window: int = 0,
         sinks: bool = False,
+        documents: tuple[int, ...] = (),
     ) -> Tensor:
         """Return fused attention of ``(batch, heads, length, size)`` inputs, as ``(batch, length, heads * size)``.
 
         *window*: keys that a query sees; 0: all.  *sinks*: a learned number per head takes part in its softmax.
+        *documents*: lengths of those that a sequence packs.
         """
         batch, heads, length, size = self.shape
         _, kv_heads, keys, of_values = value.shape
         sizes = batch, heads, length, keys, size, kv_heads, causal, library
-        operator = ops.Attention(*sizes, of_values * (of_values != size), window * (window < keys))
+        operator = ops.Attention(*sizes, of_values * (of_values != size), window * (window < keys), documents=documents)
         shape = batch, length, heads * of_values
         return self.layer(name, operator, shape, weights(name, sinks=heads * sinks), key, value)
 

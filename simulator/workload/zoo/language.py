@@ -14,6 +14,7 @@ _OPTIONS = (
     *("hidden", "heads", "kv_heads", "layers", "inner", "vocabulary", "positions", "attention", "head", "tied"),
     *("target_length", "predicted", "experts", "chosen", "expert_inner", "shared_inner", "dense_layers", "head_size"),
     *("dropout", "mtp_layers", "gelu", "expert_kernels", "imbalance", "expert_capacity", "pad_capacity"),
+    *("window", "window_skip", "documents"),
 )
 
 

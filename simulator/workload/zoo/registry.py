@@ -57,7 +57,7 @@ _FIRST = _entries_of("first")
 _WORDED = ("attention", "cross_entropy", "expert_kernels", "gelu", "head", "lora_layers", "lora_weights", "norms")
 _BREAK = re.compile(r"(?<=[a-z])-(?=[0-9])")
 _USE = re.compile(r"-(sft|pretrain|pretraining|finetune|finetuning|instruct|chat|hf)$")
-_LISTED = {"widths", "cutoffs"}
+_LISTED = {"widths", "cutoffs", "documents"}
 _LIST = re.compile(r"\s*\d{1,18}\s*(,\s*\d{1,18}\s*)*", re.ASCII)
 _MAX_SIZE = 10**9
 

@@ -34,7 +34,9 @@ class Decoder:
     qkv_bias: bool = False  # Llama-like: biases in the projections of queries, keys and values
     out_bias: bool = False  # Llama-like: a bias in the output projection
     qk_norm: bool = False  # Llama-like: normalise each head of queries and keys
-    window: int = 0  # Llama-like: keys that a query sees in every other block, the first one on; 0: all
+    window: int = 0  # Llama-like: keys that a query sees; 0: all
+    window_skip: int = 0  # of so many blocks the last one has no window; 0: all have it
+    documents: tuple[int, ...] = ()  # lengths of those that a sequence packs, until it is full; none: it is one
     sinks: bool = False  # Llama-like: a learned number per head takes part in the softmax of attention
     dropout: int = 1  # GPT-like: 1 for dropout in training, else 0
     biases: bool = True  # GPT-like: biases in linear layers and normalisations
@@ -57,6 +59,12 @@ class Decoder:
                 raise SizeError("each head has its own keys and values; kv_heads is for networks of Llama's kind")
             if self.head_size:
                 raise SizeError("heads share the hidden size; head_size is for networks of Llama's kind")
+        whole = sum(self.documents)
+        if self.documents and (0 in self.documents or length % whole):
+            filled = ",".join(map(str, self.documents))
+            raise SizeError(f"documents of {filled} tokens, {whole} in all, do not fill a sequence of {length}")
+        if self.window and self.family != "llama":
+            raise SizeError("window is for networks of Llama's kind")
         if 0 < self.positions < length:
             raise SizeError(f"it has {self.positions} positions; a sequence of {length} is longer")
 

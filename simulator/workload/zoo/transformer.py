@@ -109,7 +109,8 @@ def _gpt_attention(x: Tensor, name: str, d: Decoder) -> Tensor:
             third = joint.view(batch, length, hidden)
             qkv = third, third, third
         mask, drops = _MASKS.get(d.family, "add-causal"), bool(d.dropout)
-        y = self_attention(qkv, name, heads=d.heads, kind=d.attention, mask=mask, dropout=drops)
+        packed = d.documents
+        y = self_attention(qkv, name, heads=d.heads, kind=d.attention, mask=mask, dropout=drops, documents=packed)
         return y.linear(f"{name}.out", hidden, bias=d.biases, split="rows")
 
 
@@ -136,7 +137,10 @@ def _latent_attention(x: Tensor, name: str, d: LatentAttentionMixture) -> Tensor
     turned = rotate(latent.view(batch, length, d.rotary_size), f"{name}.rotate_k")
     key = both.gather(f"{name}.join_k", (batch, length, d.heads * size), turned)
     value = both.view(batch, length, d.heads * d.value_size)
-    y = self_attention((query, key, value), name, heads=d.heads, kind=d.attention, mask="add-causal", dropout=False)
+    qkv = query, key, value
+    y = self_attention(
+        qkv, name, heads=d.heads, kind=d.attention, mask="add-causal", dropout=False, documents=d.documents
+    )
     return y.linear(f"{name}.out", d.hidden, bias=False, split="rows")
 
 
@@ -260,8 +264,9 @@ def _attention(x: Tensor, name: str, d: Decoder, number: int) -> Tensor:
         kind=d.attention,
         mask="add-causal",
         dropout=False,
-        window=0 if number % 2 else d.window,
+        window=0 if d.window_skip and (number + 1) % d.window_skip == 0 else d.window,
         sinks=d.sinks,
+        documents=d.documents,
     )
     return y.linear(f"{name}.out", d.hidden, bias=d.out_bias, split="rows")
 
