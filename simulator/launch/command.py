@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from os.path import isfile
 
 from simulator.errors import Fault, InputError
-from simulator.launch.shell import Script, commands_of, script_arguments
+from simulator.launch.shell import Script, script_arguments
 from simulator.launch.words import COMMANDS, NAMES, Word
 from simulator.records import dataclass, field, replace
 
@@ -57,11 +57,10 @@ def started_script(script: Script) -> tuple[str, dict[str, list[str]], tuple[Wor
 def find_command(script: Script, file: str) -> Command:
     """Return the last command that runs a program with options, best by a launcher; raises InputError if none."""
     found = []
-    for place, outer in enumerate(script.commands):
-        whole, inner = _unquoted(outer, file)
+    for place, whole in enumerate(script.commands):
         words = _bare(whole)
         if words and words[0].name not in COMMANDS["others"]:
-            found.append((place, words, inner, whole))
+            found.append((place, words, whole))
     programs = [each for each in found if _program_of(each[1]) is not None]
     launchers = COMMANDS["starters"] | COMMANDS["of_clusters"]
     started = [each for each in programs if any(word.name in launchers for word in each[1])]
@@ -71,10 +70,10 @@ def find_command(script: Script, file: str) -> Command:
     if kind is None:
         told = "no command with arguments is there; for example torchrun pretrain_gpt.py --num-layers 24 ..."
         raise InputError(Fault(told, file))
-    place, words, inner, whole = kind[-1]
+    place, words, whole = kind[-1]
     divided = _divided(words)
     before = whole if divided.launcher is divided.arguments else whole[: len(whole) - len(divided.arguments)]
-    environment = {**script.environment(place), **_set_by(before), **inner}
+    environment = {**script.environment(place), **_set_by(before)}
     container, note = _container(before)
     return replace(divided, environment=environment, container=container, note=note)
 
@@ -101,17 +100,6 @@ def _program_of(words: Sequence[Word]) -> int | None:
         if is_known or (is_module and not word.text.startswith("-")):
             return i
     return None
-
-
-def _unquoted(words: tuple[Word, ...], file: str) -> tuple[tuple[Word, ...], dict[str, Word]]:
-    """Return *words*, with a quoted command (``bash -c "..."``) replaced by its own words, and what it sets."""
-    inner = next((word for word in words if " " in word.text and ".py " in word.text and "-" in word.text), None)
-    if inner is None:
-        return words, {}
-    script = commands_of(inner.text, file)
-    deeper = (replace(inner, text=word.text) for command in script.commands for word in command)
-    sets = script.environment(len(script.commands) - 1)
-    return (*words[: words.index(inner)], *deeper), {name: replace(inner, text=w.text) for name, w in sets.items()}
 
 
 def _set_by(words: Sequence[Word]) -> dict[str, Word]:

@@ -1,7 +1,7 @@
 """Find the commands of a shell script without running it (docs/decisions/launch-lines.md)."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from os.path import dirname, isfile
 from os.path import join as joinpath
 
@@ -88,7 +88,7 @@ class _Reader:
     def __init__(self, text: str, file: str, known: dict[str, list[str]], asked: tuple[Word, ...] = ()) -> None:
         self._file = file
         self._asked_before = asked
-        self._within = {file}
+        self._depth = 1
         self._scanner = Scanner(text, file)
         self._branches = Branches(self._tested)
         self._known = known
@@ -155,12 +155,15 @@ class _Reader:
                 continue
             words += [Word(text, each.line, each.column) for text in self._expanded(each)]
         for at, word in enumerate(words):
-            if at and words[at - 1].text == "-c" and COMMANDS["shells"].intersection(each.name for each in words[:at]):
-                words[at] = replace(word, text=self._value(word.text, ""))
+            of_shell = (
+                at > 1 and words[at - 1].text == "-c" and COMMANDS["shells"].intersection(w.name for w in words[:at])
+            )
+            if of_shell or (" " in word.text and ".py " in word.text and "-" in word.text):
+                return [*words[:at], *self._again(word.text, word)]
         if len(words) > 1 and words[0].text in ("source", ".") and isfile(self._here_path(words[1].text)):
             return self._sourced(self._here_path(words[1].text))
         if words and words[0].text == "eval":
-            return self._again(words[1:])
+            return self._again(" ".join(word.text for word in words[1:]), words[0])
         if words and words[0].text == "shift" and self._known.get("@"):
             count = int(words[1].text) if len(words) > 1 and words[1].text.isdigit() else 1
             self._refuse_loops(words[0].line, words[0].column)
@@ -185,21 +188,29 @@ class _Reader:
         name = _OPAQUE.sub(".", path)
         return name if isfile(name) else joinpath(dirname(self._file), name)
 
+    def _read_within(self, text: str, file: str) -> tuple[Script, int]:
+        """Return the script *text*, which is read here with the variables so far, and the number of its first command.
+
+        Raises InputError for more than 8 within each other.
+        """
+        inner = _Reader(text, file, self._known)
+        inner._depth = self._depth + 1
+        if inner._depth > _MOST_WITHIN:
+            raise InputError(Fault(f"more than {_MOST_WITHIN} scripts read one another", self._file, *self._here))
+        return inner.run(), len(self._commands)
+
     def _sourced(self, path: str) -> list[Word]:
         """Read the script *path* here, for what it sets."""
-        if path in self._within or len(self._within) > _MOST_WITHIN:
-            return []
-        inner = _Reader(script_text(path), path, self._known)
-        inner._within = {*self._within, path}
-        script, before = inner.run(), len(self._commands)
-        self._settings += [replace(setting, before=setting.before + before) for setting in script.settings]
+        script, first = self._read_within(script_text(path), path)
+        self._settings += [replace(setting, before=setting.before + first) for setting in script.settings]
         self._commands += script.commands
         return []
 
-    def _again(self, words: Sequence[Word]) -> list[Word]:
-        """Return the longest command of ``eval``, whose *words* are read a second time (``run | tee log``)."""
-        script = commands_of(" ".join(word.text for word in words), self._file, self._known)
-        return [replace(words[0], text=word.text) for word in max(script.commands, key=len, default=())]
+    def _again(self, text: str, at: Word) -> list[Word]:
+        """Return the longest command of *text*, which a shell reads once more *at* a word (``eval``, ``bash -c``)."""
+        script, first = self._read_within(text, self._file)
+        self._settings += [replace(setting, before=first) for setting in script.settings]
+        return [replace(at, text=word.text) for word in max(script.commands, key=len, default=())]
 
     def _tested(self, raw: RawWord) -> str | None:
         """Return the value of a word of a test, where a variable set nowhere is empty; None if it is not known."""

@@ -55,8 +55,6 @@ def _of_bash(command: list[str], folder: Path) -> list[str]:
 
 def _launched(text: str) -> list[str]:
     words = [word.text for word in commands_of(text, "s.sh").commands[-1]]
-    if words[:2] == ["bash", "-c"]:
-        words = words[2].split()
     return words[words.index("run.py") + 1 :]
 
 
@@ -129,6 +127,13 @@ def test_a_loop_over_arguments_is_refused(folder: Path, loop: str) -> None:
     assert read_launch("@run.sh").options["parallel"] == "dp=8"
     with pytest.raises(InputError, match=r"run\.sh:2:\d+: takes the script's arguments in a loop, which is not run"):
         read_launch("bash run.sh --tp 4")
+
+
+@pytest.mark.parametrize("script", ["eval " * 400 + "run.py --a 1", "source s.sh\nrun.py --a 1"])
+def test_what_reads_itself_is_refused(folder: Path, script: str) -> None:
+    folder.joinpath("s.sh").write_text(script + "\n")
+    with pytest.raises(InputError, match="more than 8 scripts read one another"):
+        read_launch("@s.sh")
 
 
 def test_the_output_of_a_command_is_one_word() -> None:
