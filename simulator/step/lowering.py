@@ -110,6 +110,10 @@ class Lowering:
             network.layers[index]
             for index in sorted(conversions.quantised_layers(network, options.precision), reverse=True)
         )
+        once = options.compiled and options.framework == "pytorch"
+        linear = (x for x in reversed(network.layers) if once and isinstance(x.operator, Linear) and x.inputs)
+        # The first layer that reads an input in 8 bits, where one cast of it serves all.
+        self._casts_in = {layer.inputs[0]: layer.name for layer in linear if not conversions.is_plain(layer)}
         self._quantises = {layer.inputs[0]: layer.name for layer in narrow}  # the first of the layers that read it
         self.joined: Mapping[str, JointProduct] = {}
         if options.framework == "megatron":
@@ -205,8 +209,8 @@ class Lowering:
             return
         is_cast = not forward or self.computed(layer, "fwd") is not None  # else for the layer that stands for it
         precision = self.mix(layer).precision
-        if layer.inputs and is_cast and precision == "fp8":  # with its transpose: both read by rows
-            yield self._copied(elements[layer.inputs[0] if forward else layer.output], half, 2 * ELEMENT_BYTES["fp8"])
+        if layer.inputs and is_cast and precision == "fp8":
+            yield from self._to_fp8(layer, elements[layer.inputs[0] if forward else layer.output], forward=forward)
         elif precision == "nvfp4" and (not forward or self._quantises[layer.inputs[0]] == layer.name):
             yield from map(KernelRun, conversions.nvfp4_passes(elements[layer.inputs[0] if forward else layer.output]))
         if autocasts(policy):  # compilers fuse these into the kernels that write what is cast
@@ -225,6 +229,24 @@ class Lowering:
         for n in (parameter.elements for parameter in layer.trained if parameter.elements > 0):
             widths = (FP32_BYTES, half) if forward else (half, FP32_BYTES)
             yield self._run(self._copied(n, *widths).kernel, n * FP32_BYTES if forward else 0.0)
+
+    def _to_fp8(self, layer: Layer, elements: int, *, forward: bool) -> Iterator[KernelRun]:
+        """Yield the cast of an operand with its transpose: both are read by rows.
+
+        PyTorch's layers (torchao, ``get_tensor_memory_traffic_ovhd_s`` of testing/training/roofline_utils.py) scale by
+        the largest value of the moment, and cast their weights in both passes; compiled ones cast an input once.
+        """
+        half, narrow = self._element_bytes, ELEMENT_BYTES["fp8"]
+        by_torch = self._options.framework == "pytorch"
+        if not forward or self._casts_in.get(layer.inputs[0], layer.name) == layer.name:
+            if by_torch:
+                yield KernelRun(Streaming("sum", elements, elements * half, 0))
+            yield self._copied(elements, half, 2 * narrow)
+        if by_torch and layer.parameters:
+            weights = layer.parameters[0].elements
+            if forward:
+                yield KernelRun(Streaming("sum", weights, weights * half, 0))
+            yield self._copied(weights, half, narrow)
 
     def _around_adapters(self, layer: Layer, *, forward: bool) -> Iterator[KernelRun]:
         """Yield the casts of what an adapter in fp32 reads, and of its sum with the frozen layer's result, and back."""
@@ -319,7 +341,7 @@ class Lowering:
             yield "weights from fp32", self._run(Streaming("copy", n, wide, half), 0.0)
         # Transformer Engine casts weights once a step, for its first micro-batch.
         linear = (layer for layer in self._network.layers if isinstance(layer.operator, Linear) and layer.parameters)
-        if options.precision == "master-fp8":
+        if options.precision == "master-fp8" and options.framework != "pytorch":
             narrow = sum(layer.parameters[0].elements for layer in linear if self.mix(layer).precision == "fp8")
             if narrow:  # with their transposes, by the scales of earlier steps (delayed scaling)
                 cast = Streaming("copy", narrow, self._element_bytes * narrow, 2 * narrow)
