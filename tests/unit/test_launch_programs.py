@@ -141,7 +141,7 @@ PUBLIC: list[tuple[str, dict[str, object]]] = [
     ("torchrun train.py --model gpt2 -b 8 --opt AdamW8bit", {"optimizer": "adam-8bit"}),
     (
         "tune run --nproc_per_node 4 full_finetune_distributed --model gpt2 --batch_size 2",
-        {"gpus": "4", "parallel": "dp=4"},
+        {"gpus": "4", "parallel": "dp=4,fsdp"},
     ),
     (
         "torchrun --nproc_per_node=8 train.py /imagenet --model resnet50 -b 192 --sched cosine --lr 0.05 --amp",

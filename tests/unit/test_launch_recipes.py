@@ -341,3 +341,44 @@ def test_names_of_hugging_face_are_networks(said: str, name: str) -> None:
 def test_synchronised_batch_normalisation_is_told() -> None:
     notes = read_launch("torchrun --nproc-per-node 8 train.py --model resnet50 -b 64 --amp --sync-bn").notes
     assert any("sync-bn: is not modelled; batch normalisation is of each rank's own samples" in note for note in notes)
+
+
+_TORCHTUNE = """\
+model:
+  _component_: torchtune.models.llama3_1.lora_llama3_1_8b
+  lora_attn_modules: [q_proj, k_proj, v_proj, output_proj]
+  apply_lora_to_mlp: true
+  lora_rank: 8
+tokenizer: {max_seq_len: 2048, path: /tmp/tokenizer.model}
+batch_size: 2
+gradient_accumulation_steps: 8
+optimizer: {_component_: torch.optim.AdamW, fused: true, lr: 3e-4}
+loss: {_component_: torchtune.modules.loss.CEWithChunkedOutputLoss}
+enable_activation_checkpointing: true
+dtype: bf16
+"""
+
+
+def test_torchtunes_recipes_say_how_they_are_divided() -> None:
+    found = _line("tune run --nproc_per_node 8 lora_finetune_distributed --config c.yaml", _TORCHTUNE)
+    same = (
+        "torchrun --nproc-per-node 8 train.py --model_name_or_path llama3-8b --cutoff_len 2048 --pure_bf16 "
+        "--fsdp full_shard --per_device_train_batch_size 2 --gradient_accumulation_steps 8 --gradient_checkpointing "
+        "--optim adamw_torch_fused"
+    )
+    assert _same(found, f"{same} --use_lora --lora_r 8 --lora_target_modules all-linear")
+    assert not [note for note in found.notes if "not known" in note]
+    alone = _line("tune run lora_finetune_single_device --config c.yaml", _TORCHTUNE)
+    assert alone.options["gpus"] == "1"
+    assert "parallel" not in alone.options
+
+
+def test_what_torchtune_has_and_a_step_has_not_is_refused() -> None:
+    line = "tune run --nproc_per_node 8 lora_finetune_distributed --config c.yaml"
+    assert "gemma2_9b' is not modelled" in _refused(
+        line, _TORCHTUNE.replace("llama3_1.lora_llama3_1_8b", "gemma2.gemma2_9b")
+    )
+    assert "cpu-offloading" in _refused(line, f"{_TORCHTUNE}enable_activation_offloading: true\n")
+    assert "distill compares" in _refused(
+        line, f"{_TORCHTUNE}teacher_model: {{_component_: torchtune.models.llama3.llama3_8b}}\n"
+    )
