@@ -158,7 +158,7 @@ class _Reader:
             of_shell = (
                 at > 1 and words[at - 1].text == "-c" and COMMANDS["shells"].intersection(w.name for w in words[:at])
             )
-            if of_shell or (" " in word.text and ".py " in word.text and "-" in word.text):
+            if of_shell or (".py " in _OPAQUE.sub("", word.text) and "-" in word.text):
                 return [*words[:at], *self._again(word.text, word)]
         if len(words) > 1 and words[0].text in ("source", ".") and isfile(self._here_path(words[1].text)):
             return self._sourced(self._here_path(words[1].text))

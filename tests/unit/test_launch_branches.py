@@ -137,6 +137,7 @@ def test_what_reads_itself_is_refused(folder: Path, script: str) -> None:
 
 
 def test_the_output_of_a_command_is_one_word() -> None:
+    assert read_launch(f"{LINE} --data-path $(python3 prepare.py -p data --all)").options["parallel"] == "dp=8"
     script = (
         'ADDR=$(scontrol show hostnames $L | head -n 1)\nL="python -m torch.distributed.run --nproc_per_node 8 '
         f'--rdzv_endpoint $ADDR:6000"\nsrun bash -c "$L {LINE.partition("8 ")[2]}"\n'
