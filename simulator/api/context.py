@@ -92,6 +92,10 @@ _BEFORE_FIRST = "is modelled from Ampere on; simulated as fused, PyTorch's kerne
 _BEFORE_CUDNN = "runs from Ampere on; simulated as fused-softmax, which Transformer Engine runs before"
 
 
+def _unchanged(where: Where) -> Where:
+    return replace(where, slow_links=(), neighbours=(), shared_network=None, congested=False)
+
+
 class Context(ABC):
     """Machines, devices and networks by question, and the answers that others need; ``calibrations`` are of devices."""
 
@@ -124,19 +128,25 @@ class Context(ABC):
         """Return the result of a step; raises InputError or Unsuitable."""
 
     def know(self, where: Where, made: Topology | Machine) -> None:
-        """Use *made* for *where* in place of a file or a built-in machine; a compiled machine cannot be changed."""
-        known = replace(where, slow_links=(), neighbours=(), shared_network=None, congested=False)
-        self._known = {**self._known, known: made}
+        """Use *made* for *where* in place of a file or a built-in machine.
+
+        A compiled machine cannot be changed, so its bands are those of a network that no other job uses.
+        """
+        self._known = {**self._known, _unchanged(where): made}
         self._machines = self._machines.without(where, (where, "all"), (where, "router"))  # others keep theirs
+
+    def is_compiled(self, where: Where) -> bool:
+        """Return whether :meth:`know` was given a compiled machine for *where*."""
+        return isinstance(self._known.get(_unchanged(where)), Machine)
 
     def machine(self, where: Where) -> Machine:
         """Return the machine of *where*; raises InputError."""
 
         def made() -> Machine:
             unchanged = replace(where, slow_links=(), neighbours=(), congested=False)
-            known = self._known.get(replace(unchanged, shared_network=None))
+            known = self._known.get(_unchanged(where))
             if isinstance(known, Machine):
-                if where != replace(unchanged, shared_network=None):
+                if where != _unchanged(where):
                     raise InputError(f"{known.name}: is compiled, and cannot be changed; its topology can")
                 return known
             topology = known or load_topology(where.topology, n_nodes=where.nodes, fabric=where.fabric)

@@ -73,7 +73,7 @@ class Session(Context):
     def shared(self, question: Question, time_s: float | None = None) -> SharedNetwork | None:
         """Return the shared network that slows *question*, which takes *time_s* on a free one; None if none does."""
         lower = self.machine(question.where).shared_network
-        if not lower or self.machine(question.where).n_hosts < 2:
+        if not lower or self.machine(question.where).n_hosts < 2 or self.is_compiled(question.where):
             return None
         asked: Any = question
         free_s = self.time_s(question) if time_s is None else time_s
