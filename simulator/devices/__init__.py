@@ -9,18 +9,14 @@ Bound = Literal["compute", "memory", "latency"]
 
 @dataclass(frozen=True, slots=True)
 class KernelCost:
-    """The cost of one kernel on the device, from its start to its end.
-
-    ``bound`` says what takes most of the time; ``detail`` names the implementation (tile, algorithm).  ``known`` is the
-    share of its error's variance that measured neighbours explain, from 0 to 1.
-    """
+    """The cost of one kernel on the device, from its start to its end."""
 
     time_s: float
-    bound: Bound
+    bound: Bound  # what takes most of the time
     flop: float
     bytes: float
-    detail: str = ""
-    known: float = 0.0
+    detail: str = ""  # the implementation: tile, algorithm
+    known: float = 0.0  # share of its error's variance that measured neighbours explain, from 0 to 1
 
 
 def bound_of(time_s: float, compute_s: float, memory_s: float) -> Bound:

@@ -117,13 +117,7 @@ class CalibrationFile(_Strict):
 
 
 def read_calibration(path: str | Path, devices: Collection[str] | None = None) -> CalibrationFile:
-    """Return the calibrations in the file *path*.
-
-    - ``path``: the YAML file.
-    - ``devices``: names of known parts; any other name in the file is an error.  None accepts every name.
-
-    Raises InputError, which lists every mistake with its place in the file.
-    """
+    """Return the calibrations in a YAML file, of known *devices* or any (None); raises InputError with all mistakes."""
     source = read_yaml(Path(path), one_line(path, 1000), needs="a calibration needs schema_version and devices")
     read = validate(source, CalibrationFile)
     faults = []

@@ -35,10 +35,7 @@ def host_costs(device: Gpu | Cpu) -> Values:
 
 
 def framework_scale(device: Gpu | Cpu, framework: Framework, *, engine: bool = False) -> float:
-    """Return the time *framework* takes to issue an operator, relative to plain PyTorch modules.
-
-    *engine*: its modules are Transformer Engine's.
-    """
+    """Return *framework*'s time to issue an operator over PyTorch's; *engine*: of Transformer Engine's modules."""
     if framework != "megatron" or not isinstance(device, Gpu):
         return 1.0
     costs = host_costs(device)
@@ -50,22 +47,14 @@ def host_time(
     constant: Literal["argument_s", "untaped_s", "generated_s", "gradient_s", "hook_s", "product_s", "update_s"],
     times: int = 1,
 ) -> float:
-    """Return the host time, in seconds, of *times* repetitions of what *constant* is the time of; 0 on a CPU.
-
-    Per tensor: ``argument_s`` hands a parameter to a compiled module, in inference ``untaped_s``; ``gradient_s`` stores
-    a gradient; ``update_s`` gathers one for a fused update.  Per kernel: ``generated_s`` launches a compiled one,
-    ``product_s`` one more product of a layer (cuBLAS).  Per layer and pass: ``hook_s`` runs ZeRO-3's Python hooks.
-    """
+    """Return the host's seconds of *times* repetitions of what *constant* is of (docs/constants.md); 0 on a CPU."""
     if isinstance(device, Cpu):
         return 0.0
     return times * float(getattr(host_costs(device), constant)) * device.calibration.dispatch
 
 
 def unit_time(device: Gpu | Cpu, parameters: int) -> float:
-    """Return the host time of FSDP's hooks around a unit of *parameters* tensors in one pass, in seconds; 0 on a CPU.
-
-    ``fully_shard`` runs them in Python (``torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py``).
-    """
+    """Return the host's seconds of FSDP's hooks around a unit of *parameters* tensors in one pass; 0 on a CPU."""
     if isinstance(device, Cpu):
         return 0.0
     costs = host_costs(device)
@@ -73,10 +62,7 @@ def unit_time(device: Gpu | Cpu, parameters: int) -> float:
 
 
 def bucket_copy_time(device: Gpu | Cpu) -> float:
-    """Return the host time, in seconds, of one copy of a gradient into or out of a bucket.
-
-    DistributedDataParallel makes it in C++, without autograd (``torch/csrc/distributed/c10d/reducer.cpp``).
-    """
+    """Return the host's seconds of a copy of a gradient into or out of a bucket, in C++ and without autograd."""
     if isinstance(device, Cpu):
         return cpu_dispatch_time(device, "bwd_data")
     costs = host_costs(device)
@@ -94,10 +80,7 @@ def graph_launch_time(device: Gpu | Cpu) -> float:
 
 
 def dispatch_time(gpu: Gpu | Cpu, operator: Operator, phase: Phase, *, is_taped: bool = True) -> float:
-    """Return the host time, in seconds, to issue *operator* in *phase* from an eager framework.
-
-    On a CPU nothing is issued ahead, so this time adds to the operator's own.  *is_taped*: as a module on the tape.
-    """
+    """Return the host's seconds to issue *operator*; *is_taped*: on the tape.  A CPU issues nothing ahead."""
     if isinstance(gpu, Cpu):
         return cpu_dispatch_time(gpu, phase)
     costs = host_costs(gpu)

@@ -14,10 +14,7 @@ LEAST_SIZE, MOST_SIZE = 1e-3, 1e18
 
 
 def variety_of(kernel: Kernel) -> str:
-    """Return the variety of *kernel*, whose kernels correct each other: words, the kernel's class first.
-
-    Raises InputError for a class of kernels that do not correct each other.
-    """
+    """Return *kernel*'s variety, in words, its class first; raises InputError for a class that corrects no others."""
     if not kernel.axes:
         raise InputError(
             f"measured {kernel_class(kernel)} kernels correct no others: it is not known how near they are"
@@ -52,10 +49,7 @@ def correction(found: Neighbourhood, kernel: Kernel) -> float:
 
 
 def known_share(found: Neighbourhood, kernel: Kernel) -> float:
-    """Return the share of the variance of *kernel*'s error that its measured neighbours explain, from 0 to 1.
-
-    It is strength * c' (C + noise I)^-1 c, the complement of the kriging variance.
-    """
+    """Return the share of the variance of *kernel*'s error that *found* explains: strength c' (C + noise I)^-1 c."""
     measured, _, root = _solved(found)
     place = _coordinates(found.of, kernel_axes(kernel))
     half = _forward(root, [_correlation(place, other, found.near) for other in measured])
@@ -63,11 +57,7 @@ def known_share(found: Neighbourhood, kernel: Kernel) -> float:
 
 
 def left_out_errors(found: Neighbourhood) -> list[float]:
-    """Return log(measured / predicted) of each measured kernel of *found*, interpolated from the others at strength 1.
-
-    With A = C + noise I, leaving row i out gives y_i - (A^-1 y)_i / (A^-1)_ii (Dubrule, *Cross validation of kriging in
-    a unique neighborhood*, 1983).
-    """
+    """Return each log(measured / predicted) by the others: y_i - (A^-1 y)_i / (A^-1)_ii (Dubrule, 1983)."""
     logs = [math.log(ratio) for _, ratio in found.measured]
     places, n = places_of(found.of, [shape for shape, _ in found.measured]), len(logs)
     root = _cholesky(_correlations(places, found.near, found.noise))
@@ -118,10 +108,7 @@ _Matrix = list[list[float]]
 
 @lru_cache(maxsize=256)
 def _solved(found: Neighbourhood) -> tuple[list[_Place], list[float], _Matrix]:
-    """Return the places of the measured kernels, the weight of each, and the Cholesky factor of their correlations.
-
-    They are taken in the order of their shapes, so the order in a file changes no bit.
-    """
+    """Return places, weights and the Cholesky factor of the measured kernels, in an order that is not the file's."""
     measured = sorted(found.measured)
     places = places_of(found.of, [shape for shape, _ in measured])
     root = _cholesky(_correlations(places, found.near, found.noise))

@@ -8,17 +8,13 @@ from simulator.workload.kernels import Streaming
 
 
 class TensorPass(NamedTuple):
-    """A pass of an update over all tensors, or a call for one: how often it reads and writes (0, 0: scalars only).
-
-    ``first``: the reads that no earlier call has made.  ``looked_at``: the host reads the result, and waits for it.
-    ``with_state``: the call also reads and writes what the optimiser keeps, which may be in fewer bits.
-    """
+    """A pass of an update over all tensors, or a call for one: how often it reads and writes (0, 0: scalars only)."""
 
     reads: int
     writes: int
-    first: int = 0
-    looked_at: bool = False
-    with_state: bool = False
+    first: int = 0  # reads that no earlier call has made
+    looked_at: bool = False  # the host reads the result, and waits for it
+    with_state: bool = False  # also reads and writes what the optimiser keeps, perhaps in fewer bits
 
 
 _WRITTEN = own_data("simulator.devices", "optimizers.json")
@@ -49,10 +45,7 @@ def first_reads(optimizer: Optimizer, *, fused: bool = False, graph: bool = Fals
 def optimizer_kernels(
     optimizer: Optimizer, elements: int, element_bytes: int = 4, *, fused: bool = False, graph: bool = False
 ) -> tuple[Streaming, ...]:
-    """Return the kernels that update *elements* parameters.
-
-    *graph*: as a graph of operations without fusion runs them (TensorFlow), where that differs.
-    """
+    """Return the kernels that update *elements* parameters; *graph*: as TensorFlow's graphs do, without fusion."""
     size, name = elements * element_bytes, f"{optimizer}_step"
     passes = _passes(optimizer, fused, graph)
     return tuple(Streaming(name, elements, each.reads * size, each.writes * size) for each in passes)
@@ -80,10 +73,7 @@ def state_copies(optimizer: Optimizer) -> int:
 
 
 def state_tensors(optimizer: Optimizer, elements: int, element_bytes: int, *, paged: bool = False) -> tuple[int, ...]:
-    """Return the bytes of each tensor that *optimizer* keeps of a parameter of *elements* elements.
-
-    *element_bytes*: those of an element that is updated.  *paged*: with what is in managed memory, too.
-    """
+    """Return the bytes of each tensor kept of *elements*; *element_bytes*: updated; *paged*: with managed memory."""
     copies = state_copies(optimizer)
     largest: tuple[int, ...] = ()
     element_bytes = _WIDE_BYTES if optimizer in BITSANDBYTES else element_bytes

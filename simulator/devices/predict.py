@@ -23,13 +23,7 @@ _PACKED_IN: dict[Precision, Precision] = {"int4": "int8", "nvfp4": "fp8"}  # two
 
 
 def allowed_ways(kernel: Kernel) -> tuple[Kernel, ...]:
-    """Return *kernel* in the formats in which a library may compute it.
-
-    TF32 is allowed, not demanded (``CUDNN_TENSOR_OP_MATH``, ``CUBLAS_TF32_TENSOR_OP_MATH``): where it is slower, as for
-    few channels, or on chips that have little more of it than of fp32, heuristics take kernels of the fp32 lanes.
-    Kernels for tensor cores read the channels of a pixel in pieces of 16 bytes (``alignc4`` of cuDNN's names), so that
-    images by planes with fewer than four channels are left to the lanes, which read them as they are.
-    """
+    """Return *kernel* in the formats in which a library may compute it: tf32 is allowed, not demanded."""
     if not kernel.of_library or not isinstance(kernel, Product) or kernel.precision != "tf32":
         return (kernel,)
     on_lanes = replace(kernel, precision="fp32")
@@ -41,14 +35,9 @@ def allowed_ways(kernel: Kernel) -> tuple[Kernel, ...]:
 
 @lru_cache(maxsize=65536)
 def kernel_cost(device: Device, kernel: Kernel, cold: float = 0.0) -> KernelCost:
-    """Return the cost of *kernel* on *device*, from its start to its end on the device.
+    """Return the cost of *kernel* on *device*, corrected by measured neighbours; raises InputError without a figure.
 
-    - ``cold``: share of the bytes moved that caches do not hold at the start, though they would fit: parameters last
-      used a step ago, or operands of a measurement that cycles through more buffers than caches hold.  The time is
-      linear between 0 (all cached) and 1 (none cached).
-
-    Measured neighbours in the device's calibration correct it (:mod:`simulator.devices.neighbours`).  Raises InputError
-    where the device has no figure for the kernel's precision, or kernels of its class are not modelled there.
+    *cold*: share of the bytes moved that caches lack at the start, though they would fit; the time is linear in it.
     """
     cost = _cost_by_factors(device, kernel, cold)
     if not device.calibration.neighbours:
@@ -96,11 +85,7 @@ def _cost_of(where: str) -> Callable[[Any, Kernel], KernelCost]:
 
 
 def _cost_on(device: Device, kernel: Kernel) -> KernelCost:
-    """Return the cost of *kernel* on *device*, without its factors; raises InputError if it is not modelled there.
-
-    Of the ways that a GPU's library may take it takes the fastest.  NVIDIA's fp32 lanes read images by planes, and are
-    no way for images by pixels without copies: :mod:`simulator.step.conversions` compares those.
-    """
+    """Return the cost of *kernel* by the fastest of the ways a library may take, without factors; or InputError."""
     on_cpu = isinstance(device, Cpu)
     where = kernel.cpu_cost if on_cpu else kernel.gpu_cost
     if not where:
@@ -113,11 +98,7 @@ def _cost_on(device: Device, kernel: Kernel) -> KernelCost:
 
 
 def _packed_cost(device: Device, kernel: Product, packed: Kernel) -> KernelCost:
-    """Return the cost of a product of 4-bit numbers: that of 8 bits with half the reduction, two numbers per byte.
-
-    It takes at least the time at the 4-bit peak rate; raises InputError where the device has no such rate.  The peak of
-    nvfp4 can be more than twice that of fp8 (three times on Blackwell Ultra), so fp8 products run at half of it.
-    """
+    """Return the cost of a product of 4-bit numbers: in 8 bits with half the reduction, at most at the 4-bit peak."""
     if isinstance(device, Cpu):
         raise InputError(f"{device.name}: a CPU does not compute in {kernel.precision}; int8 where it has that")
     precision, peak = _PACKED_IN[kernel.precision], device.peak(kernel.precision)
@@ -143,11 +124,7 @@ def cold_device(device: Device) -> Device:
 
 @lru_cache(maxsize=256)
 def steady_device(device: Device) -> Device:
-    """Return *device* after minutes of load, when it is hot and draws no more than its power.
-
-    A board that may exceed its boost clock does so while it is cool, as in a measurement of one operator, or where its
-    kernels leave much of its power (:func:`simulator.devices.gpu.rates.highest_clock`).
-    """
+    """Return *device* after minutes of load, when it is hot and draws no more than its power."""
     if not isinstance(device, Gpu) or device.is_rested:
         return device
     bursts = device.burst_s > 0.0 and (device.burst > 1.0 or device.calibration.clocks)
@@ -189,12 +166,7 @@ def operator_costs(device: Device, operator: Operator, phase: Phase, precision: 
 
 
 def roofline_s(device: Device, kernel: Kernel) -> float:
-    """Return the roofline time in seconds: FLOPs at the peak rate or bytes at the memory bandwidth (of all sockets).
-
-    A model must improve on this bound, from the data sheet alone (Williams, Waterman, Patterson, "Roofline: an
-    insightful visual performance model", 2009).  Raises InputError where the device has no figure for the kernel's
-    precision.
-    """
+    """Return the roofline time in seconds, of all sockets (Williams, Waterman, Patterson, 2009); or InputError."""
     compute_s = 0.0
     if isinstance(kernel, Product) and kernel.flop:
         compute_s = kernel.flop / device.peak(kernel.precision)

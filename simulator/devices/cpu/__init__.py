@@ -34,31 +34,19 @@ LIBRARIES: dict[CpuLibrary, Library] = {
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """One cache level: the size of one cache, the cores that share it, and its total bandwidth (0: not a limit).
-
-    ``bytes_per_cycle`` is the bandwidth of one core (0: the default for the level), ``memory_Bps`` the bandwidth
-    between the cache and memory (0: no limit), and ``neighbours_Bps`` what cores outside this device read through it.
-    """
+    """One cache level: the size of one cache, and the cores that share it; 0 is no limit, or the level's default."""
 
     size_bytes: float
     shared_by_cores: int
-    bandwidth_Bps: float = 0.0
-    bytes_per_cycle: float = 0.0
-    memory_Bps: float = 0.0
-    neighbours_Bps: float = 0.0
+    bandwidth_Bps: float = 0.0  # of one cache
+    bytes_per_cycle: float = 0.0  # of one core
+    memory_Bps: float = 0.0  # between the cache and memory
+    neighbours_Bps: float = 0.0  # what cores outside this device read through it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cpu:
-    """All sockets of a machine as one device that runs ``threads`` threads.
-
-    ``clock_Hz`` is the clock of vector code with all cores busy, ``turbo_clock_Hz`` that of one core alone, and
-    ``scalar_turbo_clock_Hz`` that of one core without vector instructions (0: as ``turbo_clock_Hz``).
-    ``flop_per_cycle`` is per core and precision; a precision that is missing is not supported.
-    ``memory_bandwidth_Bps`` is per socket; ``memory_bytes`` is the total (infinite where the part does not say).
-    ``library`` names the kernels (``libraries.yaml``).
-    Devices compare by identity, so that costs can be cached by device.
-    """
+    """All sockets of a machine as one device of ``threads`` threads; compared by identity, as costs are cached."""
 
     name: str
     vendor: str
@@ -67,18 +55,18 @@ class Cpu:
     threads_per_core: int
     sockets: int
     threads: int
-    clock_Hz: float
-    turbo_clock_Hz: float
+    clock_Hz: float  # of vector code with all cores busy
+    turbo_clock_Hz: float  # of one core alone
     vector_bits: int
-    flop_per_cycle: Mapping[str, int]
-    memory_bandwidth_Bps: float
+    flop_per_cycle: Mapping[str, int]  # per core and precision; one that is missing is not supported
+    memory_bandwidth_Bps: float  # per socket
     core_bandwidth_Bps: float
-    memory_bytes: float
+    memory_bytes: float  # of all; infinite where the part does not say
     caches: tuple[Cache, ...] = ()
-    library: CpuLibrary = "onednn"
+    library: CpuLibrary = "onednn"  # of kernels (``libraries.yaml``)
     calibration: Calibration = field(default_factory=Calibration)
     constants: Constants = DEFAULT
-    scalar_turbo_clock_Hz: float = 0.0
+    scalar_turbo_clock_Hz: float = 0.0  # of one core without vector instructions; 0: as with
     memory_latency_s: float = 100e-9  # to the first word
     is_cold: bool = False  # caches hold none of a kernel's data when it starts
 
@@ -94,10 +82,7 @@ class Cpu:
         return {p: flop * cores * self.core_clock(cores) for p, flop in self.flop_per_cycle.items()}
 
     def core_clock(self, cores: int, *, vectors: bool = True) -> float:
-        """Return the clock in Hz while *cores* cores of a socket are busy, linear between one core and all cores.
-
-        Without *vectors*, the single-core turbo is the one in the vendor's specification.
-        """
+        """Return the clock in Hz with *cores* of a socket busy, linear between one and all; not *vectors*: scalar."""
         most = self.cores_per_socket
         busy = min(cores, most)
         idle_share = (most - busy) / (most - 1) if most > 1 else 0.0
@@ -110,10 +95,7 @@ class Cpu:
         return self.constants[f"cpu_libraries.{self.library}"]
 
     def core_flop_per_cycle(self, precision: Precision) -> int:
-        """Return one core's FLOPs per cycle.
-
-        Raises InputError where the part does not support *precision*.
-        """
+        """Return one core's FLOPs per cycle; raises InputError where the part does not support *precision*."""
         try:
             return self.flop_per_cycle[precision]
         except KeyError:
@@ -139,13 +121,7 @@ def cpu_from_part(
     calibration: Calibration | None = None,
     constants: Constants = DEFAULT,
 ) -> Cpu:
-    """Return the device formed by *sockets* processors of a part.
-
-    ``threads`` defaults to one per physical core, as in frameworks.
-
-    Raises InputError where the part lacks figures that the cost models need (names all of them), where a number is
-    below 1, or where *library* is unknown.
-    """
+    """Return the device of *sockets* processors, a thread a core by default; or InputError, with all the part lacks."""
     cores, base_Hz, memory_Bps = part.core_count, part.clock, part.memory_bandwidth
     if not (cores and base_Hz and memory_Bps and part.flop_per_cycle):
         needed = ("core_count", "clock", "flop_per_cycle", "memory_bandwidth")
@@ -199,10 +175,7 @@ def _cache(level: CacheLevel, cores: int) -> Cache:
 
 
 def effective_cores(cpu: Cpu, threads: int) -> float:
-    """Return the number of cores' work that *threads* threads do, when the work is divided equally among them.
-
-    Where threads outnumber cores, the busiest core runs ``ceil(threads / cores)`` of them, and all wait for it.
-    """
+    """Return the cores' work that *threads* threads do; beyond the cores, all wait for the core with most threads."""
     cores = cpu.core_count
     if threads <= cores:
         return threads
@@ -228,20 +201,12 @@ def cpu_compute_rate(cpu: Cpu, precision: Precision, threads: int) -> float:
 
 
 def vector_rate(cpu: Cpu, threads: int) -> float:
-    """Return the cycles per second of *threads* threads together, in cycles of a core with two 256-bit vector units.
-
-    Such a core does 32 FLOPs per cycle in fp32; wider and narrower cores count in proportion.
-    """
+    """Return the cycles per second of *threads*, in those of a core with 32 FLOPs a cycle (two 256-bit units)."""
     width = cpu.flop_per_cycle.get("fp32", 32) / 32
     return width * cpu.core_clock(min(threads, cpu.core_count)) * effective_cores(cpu, threads)
 
 
 def scalar_rate(cpu: Cpu, threads: int, *, alone: bool = False) -> float:
-    """Return the cycles per second of *threads* threads together, for loops without vector instructions.
-
-    Such loops run between vectorised products, and a core keeps the vector clock for two milliseconds after the last
-    vector instruction (Intel's return from frequency license 1 to 0; Downs, Gathering Intel on Intel AVX-512
-    Transitions).  Loops that run *alone* have the scalar clock.
-    """
+    """Return the cycles per second of *threads* in loops without vectors: beside vectorised ones, or *alone*."""
     clock_Hz = cpu.core_clock(min(threads, cpu.core_count), vectors=not alone)
     return clock_Hz * effective_cores(cpu, threads)

@@ -40,10 +40,7 @@ def own_share(neighbours_Bps: float, own_Bps: float) -> float:
 
 
 def bandwidth(cpu: Cpu, working_set_bytes: float, threads: int) -> float:
-    """Return the combined read and write bandwidth, in B/s, of *threads* threads passing over the working set.
-
-    A cold CPU reads from memory, whatever the size of the working set.
-    """
+    """Return the B/s, read and written, of *threads* that pass over the working set; a cold CPU reads memory."""
     costs, cores = cpu.constants(CacheCosts), min(threads, cpu.core_count)
     clock_Hz = cpu.core_clock(cores)
     rate_Bps = math.inf
@@ -163,12 +160,7 @@ def pooling_pass(cpu: Cpu, kernel: Pooling) -> KernelCost:
 
 
 def gather_times(cpu: Cpu, kernel: Gather) -> tuple[float, float, float]:
-    """Return the times of *kernel* on *cpu*, without its start-up time, in seconds.
-
-    They are those of its instructions, which overlap the rest, of waits for each row's first line, and of transfer.
-    Rows are scattered over the table, so the first line of a row that no cache holds costs a memory latency, shared by
-    the rows that a core has in flight; the row's further lines arrive as a stream.
-    """
+    """Return the seconds of a gather's instructions, which overlap the rest, waits for rows' first lines, and bytes."""
     c = cpu.constants(PassCosts)
     threads = pass_threads(cpu, kernel.rows * kernel.cols)
     cores = min(threads, cpu.core_count)

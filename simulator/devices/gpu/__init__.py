@@ -15,11 +15,7 @@ from simulator.workload.precision import Precision
 
 
 def library_factor(known: Constants, since: Month | None, libraries: Month | None) -> float:
-    """Return the time of library kernels relative to mature ones, for *libraries* of that month.
-
-    *since* is the month of the first boards that run kernels of this design; libraries from before count as of that
-    month.  1 where either is None: mature libraries, or a design of which nothing is known.
-    """
+    """Return the time of kernels in *libraries* of a month over mature ones', of a design *since* its first boards."""
     if since is None or libraries is None:
         return 1.0
     costs = known["libraries"]
@@ -29,19 +25,14 @@ def library_factor(known: Constants, since: Month | None, libraries: Month | Non
 
 @dataclass(frozen=True, eq=False)
 class Gpu:
-    """A GPU.  ``peak_flops_per_s``, by precision, holds the data sheet's dense rates at ``boost_clock_Hz``.
-
-    ``generation`` is the vendor's name of the architecture and chip in lower case (``generations.yaml`` lists the
-    known ones).
-    Devices compare by identity, so that costs can be cached by device.
-    """
+    """A GPU.  Devices compare by identity, so that costs can be cached by device."""
 
     name: str
     vendor: str
-    generation: str
+    generation: str  # architecture and chip, in lower case; ``generations.yaml`` has the known ones
     sm_count: int
     boost_clock_Hz: float
-    peak_flops_per_s: Mapping[str, float]
+    peak_flops_per_s: Mapping[str, float]  # by precision: the data sheet's dense rates at ``boost_clock_Hz``
     memory_bandwidth_Bps: float
     memory_bytes: float
     l2_bytes: float
@@ -85,10 +76,7 @@ class Gpu:
         return traits_of(self.vendor, self.generation, self.lanes_per_sm, tensor_flops_per_sm)
 
     def peak(self, precision: Precision) -> float:
-        """Return the peak rate in FLOP/s.
-
-        Raises InputError where the data sheet has no rate for *precision*.
-        """
+        """Return the peak rate in FLOP/s; raises InputError where the data sheet has none for *precision*."""
         try:
             return self.peak_flops_per_s[precision]
         except KeyError:
@@ -106,12 +94,9 @@ def gpu_from_part(
     libraries: Month | None = None,
     clock_Hz: float = 0.0,
 ) -> Gpu:
-    """Return the GPU that a part describes, with kernel libraries of the month *libraries* (None: mature ones).
+    """Return the GPU of *part*, which its driver holds to *clock_Hz* (0: to none), with *libraries* of a month.
 
-    The driver holds it to *clock_Hz* (0: to no clock), below which its power limit still may throttle it.
-
-    Raises InputError where the part lacks figures that the cost models need (names all of them), where there is no
-    model of its vendor's GPUs, and where they do not run as fast as *clock_Hz*.
+    Raises InputError with all figures that the part lacks, for an unknown vendor, and beyond its highest clock.
     """
     sms, boost_Hz, memory_Bps, memory_bytes = part.sm_count, part.boost_clock, part.memory_bandwidth, part.memory_size
     if sms is None or boost_Hz is None or memory_Bps is None or memory_bytes is None:
@@ -227,10 +212,7 @@ def _traits(maker: str, generation: str, **changes: Any) -> Traits:
 
 @lru_cache(maxsize=1024)
 def traits_of(maker: str, generation: str, lanes_per_sm: float, tensor_flops_per_sm: float = math.inf) -> Traits:
-    """Return the traits of chips of *generation* whose SMs have *lanes_per_sm* fp32 lanes.
-
-    Words after the name of a generation are those of its chips ("blackwell ultra gb100").
-    *tensor_flops_per_sm* is the rate of tensor cores in 16 bit, in FLOPs per SM and clock.
+    """Return the traits of *generation* (chips after it) by an SM's fp32 lanes, and FLOPs a clock in 16 bit.
 
     Raises InputError where there is no model of GPUs of *maker*.
     """

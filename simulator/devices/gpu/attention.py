@@ -44,11 +44,7 @@ class Blocks:
 
 @lru_cache(maxsize=4096)
 def blocks_of(kernel: FusedAttention, *, rows: int = ROWS, packs: bool = False) -> Blocks:
-    """Return the blocks of *kernel*, of *rows* rows each.
-
-    With *packs*, the rows of all heads that share keys fill one tile, so that it is full even for short sequences
-    (FlashAttention 3, ``pack_gqa``).
-    """
+    """Return the blocks of *kernel*; *packs*: the rows of all heads that share keys fill one tile (``pack_gqa``)."""
     owned, passed = kernel.query_length, kernel.key_length
     if kernel.direction == "bwd":
         owned, passed = passed, owned
@@ -80,11 +76,10 @@ def blocks_of(kernel: FusedAttention, *, rows: int = ROWS, packs: bool = False) 
 def spread_over(
     blocks: Blocks, sms: int, step_clocks: float, block_clocks: float, *, alone: float, last: float
 ) -> float:
-    """Return the clocks until the last block ends, as a lower bound on any schedule plus a wait at the end.
+    """Return the clocks until the last block ends: a lower bound on any schedule, plus a wait at the end.
 
-    For any k, some SM runs at least its even share, rounded up, of the k longest blocks; and no schedule ends before
-    an even share of all work.  *alone* is the number of blocks that saturates an SM; fewer take as long as that many.
-    *last* is the share of the longest block for which other SMs wait at the end, where it is not started first.
+    - ``alone``: blocks that saturate an SM; fewer take as long as that many.
+    - ``last``: the share of the longest block for which other SMs wait at the end, where it is not started first.
     """
     slots = sms * alone
     least, before = 0.0, 0.0
@@ -99,10 +94,7 @@ def spread_over(
 
 
 def attention_cost(gpu: Gpu, kernel: FusedAttention) -> KernelCost:
-    """Return the cost of *kernel* on *gpu*.
-
-    Raises InputError where the device has no figure for the kernel's precision.
-    """
+    """Return the cost of *kernel* on *gpu*; raises InputError where the device has no figure for its precision."""
     costs = gpu.constants["attention"]
     if kernel.precision in _WIDE and kernel.kv_heads != kernel.heads:
         return _unfused(gpu, kernel)

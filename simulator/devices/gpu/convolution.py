@@ -53,13 +53,7 @@ _WEIGHT_SPLITS = (8, 16, 32, 64)  # of cuDNN's filter gradients: at least 8 part
 
 
 def convolution_cost(gpu: Gpu, kernel: Convolution) -> KernelCost:
-    """Return the cost of *kernel* on *gpu*.
-
-    Below fp32, libraries use matrix units where the device has them, and fp32 lanes only for grouped convolutions;
-    without matrix units, a lower precision only reduces the bytes.  Old libraries use lanes for dilated ones, too.
-
-    Raises InputError where the device has no figure for the kernel's precision.
-    """
+    """Return the cost of *kernel* by the fastest algorithm; raises InputError without a figure for its precision."""
     asked = Problem(gpu, kernel, ELEMENT_BYTES[kernel.precision])
     tensor_flops_per_s = rates.tensor_rate(gpu, kernel.precision)
     if kernel.precision == "tf32" and "tf32" in gpu.peak_flops_per_s:  # a way of its own, even where it has fp32's rate
@@ -281,21 +275,14 @@ def warp_gemm(problem: Problem, kernel: Convolution) -> ConvolutionAlgorithm:
 
 
 def _of_taps(channels: int, taps: int, packed: bool = False, step: int = _TAP_CHANNELS) -> int:
-    """Return the length of a reduction over *channels* of each tap, in steps that hold channels of one tap only.
-
-    *packed*: a step holds several taps of so few channels (CUTLASS 2.9, "first layer" kernels).
-    """
+    """Return the length of a reduction over *channels* of each tap in whole steps; *packed*: of several taps."""
     if packed and taps > 1 and channels == _CHANNELS:
         return _TAP_CHANNELS * ceil(channels * taps / _TAP_CHANNELS)
     return channels if taps == 1 else taps * step * ceil(channels / step)
 
 
 def byte_gemm(problem: Problem, rate_flops_per_s: float) -> ConvolutionAlgorithm:
-    """Return the forward product of bytes of cuDNN 6 and 7: one tile, whole waves, a reduction never split.
-
-    Channels come in packs of 32 a tap (NVIDIA, "cuDNN API reference", ``CUDNN_TENSOR_NCHW_VECT_C``).
-    *rate_flops_per_s*: of the units at work.
-    """
+    """Return the forward product of bytes of cuDNN 6 and 7: one tile, whole waves, a reduction never split."""
     costs, gpu, shape = problem.costs, problem.gpu, problem.shape
     k = problem.taps * _TAP_CHANNELS * ceil(problem.c_in / _TAP_CHANNELS)
     blocks = ceil(problem.c_out / _BYTE_TILE) * ceil(problem.pixels_out / _BYTE_TILE) * shape.groups
@@ -306,10 +293,7 @@ def byte_gemm(problem: Problem, rate_flops_per_s: float) -> ConvolutionAlgorithm
 
 
 def direct(problem: Problem, channels_last: bool) -> ConvolutionAlgorithm:
-    """Return the direct sum over taps, one thread per pixel of the result, as depthwise and grouped kernels do.
-
-    PyTorch's own (``aten/src/ATen/native/cuda/DepthwiseConv2d.cu``) take clocks to divide for each result's place.
-    """
+    """Return the direct sum over taps, one thread per pixel of the result, as depthwise and grouped kernels do."""
     costs, shape, gpu = problem.costs, problem.shape, problem.gpu
     compute_s = shape.flop / (problem.rate_flops_per_s * costs.direct)
     written = {"fwd": shape.output_elements, "bwd_data": shape.input_elements, "bwd_weight": shape.weight_elements}
@@ -323,10 +307,7 @@ def direct(problem: Problem, channels_last: bool) -> ConvolutionAlgorithm:
 
 
 def _by_torch(problem: Problem, channels_last: bool) -> bool:
-    """Return whether kernels of PyTorch's own compute it: depthwise, by planes, in fp32 or with a filter cuDNN lacks.
-
-    ``use_cudnn_depthwise`` of ``aten/src/ATen/native/Convolution.cpp``.
-    """
+    """Return whether PyTorch's own kernels compute it: depthwise, by planes, in fp32 or with a filter cuDNN lacks."""
     depthwise = problem.gpu.vendor == "nvidia" and 1 < problem.shape.groups == problem.shape.c_in
     return (
         depthwise and not channels_last and (problem.element_bytes == ELEMENT_BYTES["fp32"] or not _unrolled(problem))
@@ -339,11 +320,7 @@ def _unrolled(problem: Problem) -> bool:
 
 
 def _own_clocks(problem: Problem, results: int) -> float:
-    """Return the clocks of one SM in PyTorch's kernels (``aten/src/ATen/native/cuda/DepthwiseConv2d.cu``).
-
-    A thread divides to find the place of its result, then walks over the taps, in a loop unless compiled for the
-    filter.  For gradients of filters a block sums one tap over all pixels, and each thread divides for every pixel.
-    """
+    """Return the clocks of one SM in PyTorch's kernels (``aten/src/ATen/native/cuda/DepthwiseConv2d.cu``)."""
     costs, multiplied = problem.costs, problem.shape.flop / 2
     if problem.direction == "bwd_weight":
         return multiplied * costs.tap_clocks * costs.tap_of_filters

@@ -21,16 +21,13 @@ _ENOUGH_BLOCKS = 4  # per SM: beyond this, more splits do not help
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """The units that compute: the number of SMs, their combined rate, and the costs of tiles on them.
-
-    ``full_block`` is half of the number of result elements that an SM holds at a time.
-    """
+    """The units that compute: the number of SMs, their combined rate, and the costs of tiles on them."""
 
     sm_count: int
     rate_flops_per_s: float
     tile_intensity: float
     prologue_k: float
-    full_block: int = 128 * 128
+    full_block: int = 128 * 128  # half of the result elements that an SM holds at a time
     full_intensity: float = _FULL_TILE  # of the largest tile, which runs at the reference rate
 
 
@@ -53,13 +50,11 @@ def blocks_time(
     splits: Sequence[int] = (1,),
     split_s: float = 0.0,
 ) -> float:
-    """Return the time, in seconds, of ``batch`` products of size m x n with a reduction over k, with the best tile.
+    """Return the seconds of *batch* products m x n over k with the best of *tiles*; the SM with most blocks sets them.
 
-    A tile of ``tm x tn`` loads tm + tn elements for tm tn multiplications in each step, so small tiles compute more
-    slowly.  The SM with the most blocks sets the time.  A second resident block hides an SM's latencies; one block
-    alone runs slower.  *depth* is the number of result elements at each position of a tile (the 16 of a Winograd
-    tile).  With *splits*, several blocks share a reduction; each part but the first costs *split_s* seconds.
-    *residency*: half of the blocks with which an SM hides half of its latencies.
+    - ``depth``: result elements at each position of a tile (the 16 of a Winograd tile).
+    - ``splits``: blocks that share a reduction; each part but the first costs *split_s* seconds.
+    - ``residency``: half of the blocks with which an SM hides half of its latencies.
     """
     steps = _STEP * ceil(k / _STEP)
     flops_per_s = engine.rate_flops_per_s / engine.sm_count
@@ -104,19 +99,14 @@ NARROW = 64  # the fewest rows and columns of a tile of implicit products since 
 
 
 class Implicit(NamedTuple):
-    """What an implicit product has instead of its matrices: images, whose columns are formed on their way to an SM.
+    """What an implicit product has instead of its matrices: images, whose columns are formed on their way to an SM."""
 
-    ``read_bytes``: of A and B in memory.  ``shares``: of the rate, that a tile reaches, and besides one of ``NARROW``
-    rows or columns.  ``parts_s``: of the passes around parts of k.  ``synchronous``: with Ampere's instructions.
-    ``flop``: without those of zeros, which take no energy.
-    """
-
-    flop: float
-    read_bytes: tuple[float, float]
+    flop: float  # without those of zeros, which take no energy
+    read_bytes: tuple[float, float]  # of A and B in memory
     written_bytes: float
-    shares: tuple[float, float]
-    parts_s: float
-    synchronous: bool
+    shares: tuple[float, float]  # of the rate, that a tile reaches, and besides one of ``NARROW`` rows or columns
+    parts_s: float  # of the passes around parts of k
+    synchronous: bool  # with Ampere's instructions
 
     def share(self, side: int) -> float:
         """Return the share of the rate that a tile with this shorter side reaches; 0: there is none."""
@@ -124,13 +114,7 @@ class Implicit(NamedTuple):
 
 
 class Problem:
-    """*kernel* on the fp32 lanes of *gpu*: one direction of a convolution, with the figures that every algorithm needs.
-
-    ``rows`` and ``reduction`` are channels of one group: of the result, and of the reduction; for ``bwd_weight``,
-    those of the result's gradient and of the images.  ``height`` and ``width`` are those of the output
-    (``bwd_weight``: of the result's gradient).  ``hot_rate_flops_per_s`` is the rate of kernels that draw as much power
-    as a large product.  ``bytes`` counts each tensor once, without the pixels that a stride skips.
-    """
+    """*kernel* on the fp32 lanes of *gpu*: a direction of a convolution, with the figures that algorithms need."""
 
     def __init__(self, gpu: Gpu, kernel: Convolution, element_bytes: int) -> None:
         costs, shape, backward = gpu.constants["convolution"], kernel.shape, kernel.direction == "bwd_data"
@@ -138,10 +122,11 @@ class Problem:
         self.element_bytes = element_bytes
         share = lane_share(gpu, kernel.direction)
         self.rate_flops_per_s = share * compute_rate(gpu, "fp32", costs.energy)
-        self.hot_rate_flops_per_s = share * compute_rate(gpu, "fp32")
+        self.hot_rate_flops_per_s = share * compute_rate(gpu, "fp32")  # of kernels with a large product's power
         self.bandwidth_Bps = achieved_bandwidth(gpu)
         self.taps = shape.kernel_h * shape.kernel_w
         self.c_in, self.c_out = shape.c_in // shape.groups, shape.c_out // shape.groups
+        # Channels of one group: of the result and the reduction; bwd_weight: of the result's gradient and the images.
         self.rows, self.reduction = (self.c_in, self.c_out) if backward else (self.c_out, self.c_in)
         self.height, self.width = (shape.h_in, shape.w_in) if backward else (shape.h_out, shape.w_out)
         self.pixels_in = shape.batch * shape.h_in * shape.w_in
@@ -150,7 +135,7 @@ class Problem:
         if self.taps == 1 and not backward:  # whole rows, as sectors include the skipped pixels
             self.pixels_touched = min(self.pixels_in, self.pixels_out * shape.stride_w)
         elements = self.pixels_touched * shape.c_in + shape.weight_elements + shape.output_elements
-        self.bytes = element_bytes * elements
+        self.bytes = element_bytes * elements  # each tensor once, without the pixels that a stride skips
         self.unit_stride = shape.stride_h == shape.stride_w == 1
         self.next_kernel_s = gpu.constants["memory"].start_s  # of a kernel that follows another, besides its work
         # The most taps summed into one pixel of the images' gradient: those of its phase of the stride.

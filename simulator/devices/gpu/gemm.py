@@ -48,10 +48,7 @@ def product_time(gpu: Gpu, kernel: Gemm) -> ProductTime:
 
 
 def _lacks_tensor_kernel(gpu: Gpu, kernel: Gemm) -> bool:
-    """Return whether old libraries compute *kernel* on lanes: a row of one of its matrices is no whole 16 bytes.
-
-    Dot-product kernels compute thin products in any case.
-    """
+    """Return whether old libraries compute *kernel* on lanes: a row of one of its matrices is no whole 16 bytes."""
     if gpu.any_shape_on_tensor_cores or kernel.precision != "fp16" or min(kernel.m, kernel.n) <= _THIN:
         return False
     if not computes_on_tensor_cores(gpu, kernel.precision):
@@ -116,10 +113,7 @@ def _on_lanes(gpu: Gpu) -> Gpu:
 
 
 def _walks(gpu: Gpu, p: PlacedProduct, layout: str) -> Callable[[Tile, int], float] | None:
-    """Return what gives the time of address translation of tiles that fetch so many bytes per row; None: it has none.
-
-    An operand is translated anew along each row of a tile that lies contiguous along k.
-    """
+    """Return what gives the seconds of translations of tiles that fetch so many bytes a row; None: there are none."""
     by_row, by_column = layout[0] == "N", layout[1] == "T"
     if not (by_row or by_column):
         return None
@@ -171,11 +165,7 @@ _WORDS = {"kernel": "in one kernel", "streams": f"on {STREAMS} streams", "loop":
 
 
 def _is_one(kernel: GroupedGemm) -> bool:
-    """Return whether one kernel has all products: there is none for 32 bits.
-
-    PyTorch then calls the library for each product (pytorch, aten/src/ATen/native/GroupedMMUtils.h,
-    ``_grouped_mm_fallback``).
-    """
+    """Return whether one kernel has all products: there is none for 32 bits (PyTorch's ``_grouped_mm_fallback``)."""
     return kernel.grouping == "kernel" and kernel.precision not in ("fp32", "tf32")
 
 

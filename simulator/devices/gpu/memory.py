@@ -12,11 +12,7 @@ from simulator.workload.precision import ELEMENT_BYTES, INDEX_BYTES
 
 
 def achieved_bandwidth(gpu: Gpu, read_share: float = 0.5) -> float:
-    """Return the bandwidth, in B/s, that long streams reach in device memory, reads and writes together.
-
-    The bus turns around between reads and writes: with a share r of reads, transfers take
-    1 + turnaround 4 r (1 - r) times as long.
-    """
+    """Return the B/s of long streams in device memory, reads and writes together, for which the bus turns."""
     costs, controllers = gpu.constants["memory"], gpu.traits.controllers
     turnaround = costs.turnaround
     if gpu.inline_ecc and controllers == "late":
@@ -40,10 +36,7 @@ def near_bytes(gpu: Gpu) -> float:
 
 
 def resident_share(gpu: Gpu, working_set_bytes: float) -> float:
-    """Return the share of accesses that the last-level cache serves when *working_set_bytes* are used cyclically.
-
-    0 where the device is cold: the share is that of the data a kernel finds in the cache when it starts.
-    """
+    """Return the share of accesses to *working_set_bytes*, used cyclically, that the last-level cache serves."""
     if not working_set_bytes:
         return 1.0
     if not gpu.l2_bytes or gpu.is_cold:
@@ -60,11 +53,7 @@ def load_clocks(gpu: Gpu, working_set_bytes: float) -> float:
 
 
 def memory_time(gpu: Gpu, read_bytes: float, written_bytes: float, working_set_bytes: float | None = None) -> float:
-    """Return the seconds of one pass that reads and writes the given bytes, without the kernel's start.
-
-    Data that fits in the last-level cache is assumed to be there, just written by the kernel before.
-    *working_set_bytes* is the data that has to fit: by default, all that is read and written.
-    """
+    """Return the seconds of a pass over these bytes, less the start; the cache has what fits of *working_set_bytes*."""
     total = read_bytes + written_bytes
     if not total:
         return 0.0
@@ -144,11 +133,7 @@ def streaming_cost(gpu: Gpu, kernel: Streaming) -> KernelCost:
 
 
 def pooling_cost(gpu: Gpu, kernel: Pooling) -> KernelCost:
-    """Return the cost of *kernel* on *gpu*.
-
-    Forward, every output reads its window.  Backward, every input reads the windows that contain it: over the whole
-    image, as many elements as forward.
-    """
+    """Return the cost of *kernel* on *gpu*: an output reads its window, or backward an input those that have it."""
     costs = gpu.constants["pooling"]
     size = ELEMENT_BYTES[kernel.precision]
     forward, is_max = kernel.direction == "fwd", kernel.kind == "max"
@@ -176,12 +161,7 @@ FEW_ROWS = 3072  # up to here PyTorch adds gradients row by row; beyond, it sort
 
 
 def gather_cost(gpu: Gpu, kernel: Gather) -> KernelCost:
-    """Return the cost of *kernel* on *gpu*.
-
-    PyTorch since 2.8 copies whole rows, in pieces of 16 bytes and blocks of up to 256 threads (pytorch,
-    aten/src/ATen/native/cuda/IndexKernelUtils.cu, ``vectorized_gather_kernel``; pull request 151917).  Short rows take
-    as long as the blocks need to start, one after the other.
-    """
+    """Return the cost of *kernel* on *gpu*: of whole rows, in blocks, since PyTorch 2.8 (docs/decisions/kernels.md)."""
     costs, size = gpu.constants["gather"], ELEMENT_BYTES[kernel.precision]
     elements = kernel.rows * kernel.cols
     copied_s = memory_time(gpu, elements * size + float(INDEX_BYTES * kernel.rows), float(elements * size))

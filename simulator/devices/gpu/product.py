@@ -57,18 +57,15 @@ Way = tuple[float, Tile, int, float, float, float, float]  # time, tile, parts o
 
 
 class PlacedProduct:
-    """A product on a device: the figures that do not depend on how it is cut.  A and B are those of one product.
-
-    *sides*: m, n, k and batch.  *shares*: of the memory's bandwidth and of L2's bytes that it has.
-    """
+    """A product on a device: the figures of its *sides* (m, n, k, batch) that do not depend on how it is cut."""
 
     def __init__(
         self,
         gpu: Gpu,
-        sides: tuple[int, int, int, int],
+        sides: tuple[int, int, int, int],  # m, n, k and batch
         element_bytes: int,
         written_bytes: float,
-        shares: tuple[float, float],
+        shares: tuple[float, float],  # of the memory's bandwidth and of L2's bytes
         read_bytes: tuple[float, float] | None = None,
     ) -> None:
         self.m, self.n, self.k, self.batch = m, n, k, batch = sides
@@ -161,10 +158,7 @@ def _in_library(gpu: Gpu, columns: int, rows: int, layout: str, batched: bool) -
 
 
 def _busy_share(gpu: Gpu, tensor: bool, columns: int, rows: int, layout: str) -> float:
-    """Return the share of the time for which a tile keeps its lanes busy: 1 / (1 + cost (1/rows + 1/columns)).
-
-    Operands are fetched once per row and column, and multiplied rows x columns times.
-    """
+    """Return the share of the time for which a tile keeps its lanes busy: 1 / (1 + cost (1/rows + 1/columns))."""
     c = gpu.constants["gemm"]
     fetches, kernels = 1.0 / columns + 1.0 / rows, gpu.traits.kernels
     if tensor:
@@ -270,11 +264,7 @@ def _piece_bytes(kernel: Gemm) -> int:
 
 @lru_cache(maxsize=1024)
 def _tiles(gpu: Gpu, precision: Precision, c: Values, turned: int, *, synchronous: bool) -> tuple[Tile, ...]:
-    """Return the tiles of products in *precision*, largest first.
-
-    *turned* operands do not lie along k, as wgmma needs them in 32 bits: one is turned on its way through registers, at
-    the start of each tile; a second one besides, all the time.  *synchronous*: with Ampere's instructions.
-    """
+    """Return the tiles of products in *precision*, largest first; *synchronous*: with Ampere's instructions."""
     by_warps, both = gpu.traits.operands == "warps", gpu.constants["tensor_product"]
     # energy_time limits large products to the board's power
     clock_Hz = _top_clock(gpu) * gpu.calibration.compute if by_warps else rates.working_clock(gpu, precision)

@@ -17,11 +17,7 @@ _WHOLE = 0.75  # tensor_pace of boards that hold nothing back, but for rounded d
 
 
 def tensor_pace(gpu: Gpu, precision: Precision) -> float:
-    """Return the rate at which tensor cores issue products in *precision*, relative to what the chip's SMs can feed.
-
-    It is below 1 on boards that hold them back (``Traits.tensor_flops``): loading the operands is then hidden between
-    two instructions, and costs less energy.
-    """
+    """Return the rate of tensor cores in *precision* over what SMs can feed; below 1 where boards hold them back."""
     full = gpu.traits.tensor_flops * 2.0 / ELEMENT_BYTES[precision]
     if not full or precision not in gpu.peak_flops_per_s:
         return 1.0
@@ -29,20 +25,12 @@ def tensor_pace(gpu: Gpu, precision: Precision) -> float:
 
 
 def multiplies_bytes(gpu: Gpu, precision: Precision) -> bool:
-    """Return whether fp32 lanes, rather than tensor cores, multiply numbers of *precision*, four at once (dp4a).
-
-    On Turing, tensor cores do, because runtimes of quantised networks lay operands out for them
-    (``CUBLASLT_ORDER_COL32``); there, a product of plain matrices uses dp4a
-    (:func:`simulator.devices.gpu.gemm.gemm_cost`).
-    """
+    """Return whether fp32 lanes, rather than tensor cores, multiply numbers of *precision*, four at once (dp4a)."""
     return precision == "int8" and gpu.traits.int8_dot_products and precision not in gpu.peak_flops_per_s
 
 
 def computes_in_fp32(gpu: Gpu, precision: Precision) -> bool:
-    """Return whether libraries compute in fp32 what is stored in *precision*: tf32 or fp16 without faster units.
-
-    NVIDIA, "CUDA C++ programming guide", throughput of native arithmetic; cuBLAS's CUBLAS_COMPUTE_32F for fp16.
-    """
+    """Return whether libraries compute in fp32 what is stored in *precision*: tf32 or fp16 without faster units."""
     peak = gpu.peak_flops_per_s
     if precision == "tf32":
         return peak.get(precision, 0.0) <= peak.get("fp32", 0.0)
@@ -50,10 +38,7 @@ def computes_in_fp32(gpu: Gpu, precision: Precision) -> bool:
 
 
 def highest_clock(gpu: Gpu, precision: Precision) -> float:
-    """Return the highest clock, in Hz, of kernels that multiply in *precision*, whatever power they take.
-
-    As measured: above boost while cool and without tensor cores; always with those held back since Ampere (timm).
-    """
+    """Return the highest clock, in Hz, of kernels that multiply in *precision*, whatever power they take."""
     exceeds = not gpu.is_hot
     if computes_on_tensor_cores(gpu, precision):
         exceeds = gpu.traits.operands == "copies" and tensor_pace(gpu, precision) < _WHOLE
@@ -62,12 +47,7 @@ def highest_clock(gpu: Gpu, precision: Precision) -> float:
 
 @lru_cache(maxsize=1024)
 def sustained_clock(gpu: Gpu, precision: Precision, energy: float = 1.0) -> float:
-    """Return the clock, in Hz, that *gpu* sustains while multiplying matrices in *precision*.
-
-    This is the clock at which power meets the board's limit: at least the base clock, and at most the boost clock, or
-    the higher clock at which the board is known to run.  *energy* is the energy per clock relative to that of a large
-    product.
-    """
+    """Return the clock, in Hz, at which products meet the board's power; *energy*: per clock, over large products'."""
     clock_Hz = highest_clock(gpu, precision)
     if gpu.board_power_W > 0.0:
         clock_Hz = min(clock_Hz, _clock_of_power(gpu, precision, energy))
@@ -75,30 +55,24 @@ def sustained_clock(gpu: Gpu, precision: Precision, energy: float = 1.0) -> floa
 
 
 def holds_back(gpu: Gpu, other: Gpu, share: float) -> bool:
-    """Return whether kernels of *gpu* may take longer than those of *other*, the same board, by more than *share*.
-
-    Before Ampere no kernel gains more than the clock of large products in its format does, which draw the most power.
-    """
+    """Return whether kernels of *gpu* may take longer than those of *other*, the same board, by more than *share*."""
     if gpu.traits.operands in ("copies", "warps"):
         return True
+    # Before Ampere none gains more than the clock of large products, which draw the most power.
     return any(sustained_clock(gpu, each) < sustained_clock(other, each) * (1.0 - share) for each in ELEMENT_BYTES)
 
 
 def working_clock(gpu: Gpu, precision: Precision) -> float:
-    """Return the clock, in Hz, of kernels that multiply in *precision*, leaving out the limit of :func:`energy_time`.
-
-    This is the highest clock where :func:`energy_time` applies, else :func:`sustained_clock`.
-    """
+    """Return the clock, in Hz, of products in *precision*: the highest if :func:`energy_time` limits them besides."""
     if _spends(gpu, precision):
         return highest_clock(gpu, precision) * gpu.calibration.compute
     return sustained_clock(gpu, precision)
 
 
 def energy_time(gpu: Gpu, precision: Precision, flop: float, memory_bytes: float = 0.0) -> float:
-    """Return the least time, in seconds, in which the board can supply the energy of *flop* on tensor cores.
+    """Return the least seconds in which the board has the energy of *flop* on tensor cores; 0 before Ampere.
 
-    0 before Ampere and without a known board power.  *memory_bytes*: what memory delivers besides what a large product
-    reads.
+    *memory_bytes*: what memory delivers besides what a large product reads.
     """
     if not _spends(gpu, precision):
         return 0.0
@@ -119,21 +93,14 @@ def _by_width(precision: Precision, wide: float, half: float, narrow: float) -> 
 
 
 def switching_power(gpu: Gpu) -> float:
-    """Return the power, in W, that a board's limit leaves for work of its chip and memory, since Hopper.
-
-    What an idle board draws depends on its chip and memory, not on its limit: one chip is sold with 1,000, 1,200 and
-    1,400 W.
-    """
+    """Return the power, in W, that a board's limit leaves for work of its chip and memory, since Hopper."""
     costs = gpu.constants["power"]
     idle_W = costs.sm_idle_W * gpu.sm_count + costs.memory_idle_J * gpu.memory_bandwidth_Bps
     return max(gpu.board_power_W - idle_W, 1.0) * gpu.calibration.clocks.get("power", 1.0)
 
 
 def streaming_share(gpu: Gpu) -> float:
-    """Return the power of a kernel at the memory's full bandwidth, relative to that of products in a long run.
-
-    Both exclude what an idle board draws.  It is measured (a calibration's ``clocks``), else from the energy of a byte.
-    """
+    """Return the power of a kernel at full memory bandwidth over products' in a long run, both less the idle one."""
     streaming_W = gpu.constants["power"].moved_byte_J * gpu.memory_bandwidth_Bps
     return min(gpu.calibration.clocks.get("stream", streaming_W / switching_power(gpu)), 1.0)
 
@@ -196,10 +163,7 @@ def compute_rate(gpu: Gpu, precision: Precision, energy: float = 1.0) -> float:
 
 
 def tensor_rate(gpu: Gpu, precision: Precision) -> float:
-    """Return the rate of tensor cores, in FLOP/s, at their working clock; 0 where none serve *precision*.
-
-    Their energy is a separate limit (:func:`simulator.devices.gpu.rates.energy_time`).
-    """
+    """Return the FLOP/s of tensor cores at their working clock, apart from their energy; 0 where none serve."""
     if computes_in_fp32(gpu, precision) or multiplies_bytes(gpu, precision):
         return 0.0
     found = gpu.peak(precision) * working_clock(gpu, precision) / gpu.boost_clock_Hz
@@ -207,12 +171,7 @@ def tensor_rate(gpu: Gpu, precision: Precision) -> float:
 
 
 def arithmetic_rate(gpu: Gpu, precision: Precision) -> float:
-    """Return the peak rate of matrix products, in FLOP/s, at the boost clock.
-
-    Precisions for which :func:`computes_in_fp32` holds have the rate of fp32.  AMD's matrix cores take fp32 too.
-
-    Raises InputError where the data sheet has no figure for *precision* and no other unit computes it.
-    """
+    """Return the peak FLOP/s of matrix products at the boost clock; raises InputError where nothing has *precision*."""
     peak = gpu.peak_flops_per_s
     if precision == "fp32" and "fp32_matrix" in peak:
         return peak["fp32_matrix"]

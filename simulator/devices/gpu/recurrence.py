@@ -56,10 +56,7 @@ def recurrence_cost(gpu: Gpu, kernel: Recurrence) -> KernelCost:
 
 
 def _is_persistent(gpu: Gpu, kernel: Recurrence) -> bool:
-    """Return whether PyTorch asks for the persistent kernel, where SMs are many.
-
-    After pytorch, aten/src/ATen/native/cudnn/RNN.cpp, ``use_persist_common_heuristics`` and ``..._device_heuristics``.
-    """
+    """Return whether PyTorch asks for the persistent kernel (``use_persist_common_heuristics``), where SMs are many."""
     if gpu.traits.operands != "warps" or gpu.sm_count < _PERSISTENT_SMS or kernel.precision != "fp16":
         return False
     if kernel.batch % 8 or kernel.batch > _PERSISTENT_BATCH or kernel.hidden > _PERSISTENT_WIDTH:

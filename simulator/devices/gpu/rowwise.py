@@ -163,11 +163,7 @@ _WHOLE_THREADS, _WHOLE_VECTOR = 512, 4  # of a block of the sum over everything,
 
 
 def _parts(gpu: Gpu, threads: int, values: float, across: int = 1) -> int:
-    """Return the blocks that divide the *values* of each thread of a sum; *across*: blocks side by side.
-
-    They are as many as fill the SMs, but for those that would have few values (aten, ``native/cuda/Reduce.cuh``,
-    ``setReduceConfig``).
-    """
+    """Return the blocks that divide *values* of each thread of a sum, *across* side by side (``setReduceConfig``)."""
     filling = gpu.sm_count * (gpu.traits.threads_per_sm // threads)
     if values < _SUM_MOST or across > filling:
         return 1
@@ -230,10 +226,7 @@ def _cost(
     ends_s: float = 0.0,
     other: Bound = "compute",
 ) -> KernelCost:
-    """Return the cost of overlapping parts: a norm of fourth order, as near a tie neither part is fully hidden.
-
-    ``ends_s`` is the time of one block besides its loads, which nothing else hides; ``other``: what *other_s* is of.
-    """
+    """Return the cost of overlapping parts, a norm of fourth order, after *ends_s*; *other*: what *other_s* is of."""
     start_s = gpu.constants["memory"].start_s
     longer_s, shorter_s = max(memory_s, other_s), min(memory_s, other_s)
     joined_s = longer_s * (1.0 + (shorter_s / longer_s) ** 4) ** 0.25 if longer_s else 0.0
