@@ -231,6 +231,8 @@ def _read_shards(args: Arguments, deepspeed: DeepSpeed, found: LaunchDegrees) ->
     if deepspeed.zero is not None:
         found.zero = deepspeed.zero
         found.shards = deepspeed.shards if found.zero == 3 else None
+    if "num-layers" in args and deepspeed.precision == "master-bf16" and not found.zero:
+        found.zero, deepspeed.in_fp32, deepspeed.sums_whole = 1, True, True  # deepspeed/runtime/bf16_optimizer.py
     copies = args.number("num-distributed-optimizer-instances") or 1
     if copies > 1 and found.zero and found.dp is not None:  # of all ranks with the same parameters (parallel_state.py)
         whole = found.dp * found.cp
@@ -258,6 +260,7 @@ def read_overlap(
         overlaps = layout.pp == 1 and (deepspeed.overlap or deepspeed.offload != "none")
         elements, gathers = deepspeed.bucket, False  # parameters are gathered after the update
         options |= {"reduce_whole": True} if layout.zero and deepspeed.sums_whole else {}
+        options |= {"accumulate": "fp32", "reduce_fp32": True} if deepspeed.in_fp32 else {}
     elif not of_megatron or layout.zero == 3 or layout.dp == layout.cp == 1:
         return options
     elif gathers and not overlaps:  # which Megatron-LM refuses (training/arguments.py, validate_args)

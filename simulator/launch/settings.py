@@ -50,6 +50,7 @@ class DeepSpeed:
     overlap: bool = False  # gradients go during the backward pass
     bucket: int = BUCKET  # elements; 0: the square of the hidden size, as the Trainer has it
     sums_whole: bool = True  # stages 1 and 2 all-reduce buckets
+    in_fp32: bool = False  # BF16_Optimizer keeps a copy of the gradients in fp32, and shards its state
     offload: Offload = "none"  # on the host
     round_robin: bool = False  # parameters go so over the ranks
     torch_adam: bool = False  # a host updates by torch's Adam

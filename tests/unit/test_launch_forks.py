@@ -120,7 +120,7 @@ def test_stages_of_deepspeed_may_be_unequal() -> None:
     ds = f"cat > ds.json <<E\n{json.dumps({'bf16': {'enabled': True}})}\nE\n"
     line = DENSE.replace("--num-layers 16", "--num-layers 15").replace("torchrun --nnodes 4", "torchrun --nnodes 1")
     found = read_launch(f"{ds}{line} --pipeline-model-parallel-size 8 --deepspeed --deepspeed_config ds.json")
-    assert found.options["parallel"] == "pp=8,dp=1"
+    assert found.options["parallel"] == "pp=8,dp=1,zero=1"
 
 
 @pytest.mark.parametrize(
@@ -143,3 +143,15 @@ def test_a_file_computes_sizes_as_nemos_launcher_does(tmp_path: Path, monkeypatc
     )
     found = read_launch("python megatron_gpt_pretraining.py --config-path . --config-name gpt")
     assert (found.sizes["inner"], found.sizes["heads"]) == (1536, 8)
+
+
+@pytest.mark.parametrize(
+    ("stage", "half", "layout"), [(0, "bf16", "dp=8,zero=1"), (0, "fp16", "dp=8"), (2, "bf16", "dp=8,zero=2")]
+)
+def test_deepspeed_without_stages_shards_the_state_of_bf16(stage: int, half: str, layout: str) -> None:
+    settings = {half: {"enabled": True}, "zero_optimization": {"stage": stage}}
+    ds = f"cat > ds.json <<E\n{json.dumps(settings)}\nE\n"
+    line = DENSE.replace("torchrun --nnodes 4", "torchrun --nnodes 1").replace("--bf16", f"--{half}")
+    found = read_launch(f"{ds}{line} --deepspeed --deepspeed_config ds.json")
+    assert found.options["parallel"] == layout
+    assert found.options.get("accumulate") == ("fp32" if layout.endswith("=1") else None)
