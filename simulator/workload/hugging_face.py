@@ -1,16 +1,7 @@
 """Networks from a Hugging Face ``config.json``: :func:`read_config`.
 
 A file is read as transformers reads it: ``model_type`` selects the family, and the other keys give its sizes.
-``hugging_face.json`` has each family's keys, where it is not ``like`` another:
-
-- ``sizes``: the names of a size's keys, and last the default of a missing one, that of the family's configuration class
-  (``GPT2Config``, ``LlamaConfig``, ...); ``head_size`` and ``kv_heads``: other defaults than Llama's.
-- ``fixed``: sizes that no key says; ``tied``, ``biases``: whether the output layer shares the embedding's weight and
-  attention has biases, where no key says it.
-- ``drops``: rates of dropout, by default ``drop_rate``; ``always_drops``: one whose 0 is not modelled.
-- ``usual`` and ``only``: values that are simulated, of which others are noted or refused; ``ignored``: keys without
-  effect, such as dropout of attention weights, which is free in fused attention.
-- ``equal``: keys that must be so many times a size, and their values if they are missing (null: that).
+``hugging_face.json`` has the keys of each family (docs/extending.md).
 """
 
 import json
