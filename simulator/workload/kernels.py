@@ -7,14 +7,15 @@ is loaded when a kernel is first priced.
 
 import math
 from abc import ABCMeta, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import Field
 from functools import cache
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from simulator.records import dataclass, own_data, replace
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
+Asked = TypeVar("Asked", bound=Callable[..., Any])
 Shape = tuple[float | str, ...]
 """The values of a kernel on the axes of its class."""
 Traced = Literal["product", "convolution", "attention", "elementwise"]
@@ -25,6 +26,17 @@ class KindOfCard(ABCMeta):
     """The type of kernels and operators, to which nothing is registered: an object is asked about a base at once."""
 
     __instancecheck__ = type.__instancecheck__
+
+    def take(cls, file: str) -> None:
+        """Set the attributes that *file* has of the class, if it is of this package."""
+        if cls.__module__.startswith("simulator."):
+            for name, value in own_data("simulator.workload", file).get(cls.__name__, {}).items():
+                setattr(cls, name, tuple(value) if isinstance(value, list) else value)
+
+
+def must_say(asked: Asked) -> Asked:
+    """Mark what each card says, in its class or in a file: it is abstract, which a type checker cannot follow."""
+    return abstractmethod(asked)
 
 
 class Kernel(metaclass=KindOfCard):
@@ -64,9 +76,7 @@ class Kernel(metaclass=KindOfCard):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if cls.__module__.startswith("simulator."):
-            for name, value in own_data("simulator.workload", "kernels.json").get(cls.__name__, {}).items():
-                setattr(cls, name, tuple(value) if isinstance(value, list) else value)
+        cls.take("kernels.json")
         if "word" in cls.__dict__:
             CLASSES[cls.__name__.lower()] = cls
 

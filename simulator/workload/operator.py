@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
 
 from simulator.errors import InputError, divisors, mention
 from simulator.records import dataclass, replace
-from simulator.workload.kernels import Kernel, KindOfCard
+from simulator.workload.kernels import Kernel, KindOfCard, must_say
 from simulator.workload.precision import Precision
 
 T_co = TypeVar("T_co", covariant=True)
@@ -104,6 +104,9 @@ class Operator(metaclass=KindOfCard):
 
     ``from_torch`` maps names of aten operators to functions that return the operators that a call of these is
     (:class:`simulator.workload.torch_import.call.Call`), in order; None: no kernel runs.
+
+    ``operators.json`` has the others of the classes of this package, and what of the answers below is the same whatever
+    the sizes; one of another package says them itself.
     """
 
     __slots__ = ()
@@ -125,6 +128,10 @@ class Operator(metaclass=KindOfCard):
     by_channel: ClassVar[str] = ""
     result: ClassVar[tuple[str, ...]]  # every operator says it, or its output_elements
     from_torch: ClassVar[Mapping[str, Callable[[Any], Operator | tuple[Operator, ...] | None]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.take("operators.json")
 
     # -- sizes -----------------------------------------------------------------------
 
@@ -200,7 +207,7 @@ class Operator(metaclass=KindOfCard):
         return self.flop * (trained + needed[0]) if self.flop else 0
 
     @property
-    @abstractmethod
+    @must_say
     def saved(self) -> tuple[Saved, ...]:
         """The tensors that autograd saves, as PyTorch's ``derivatives.yaml`` and its CUDA kernels do.
 
@@ -208,6 +215,7 @@ class Operator(metaclass=KindOfCard):
         ``labels``: the second; ``factors``: each input that the gradient of the other one needs; ``two factors``: the
         same, and of a product with a constant nothing; ``output``: the result.
         """
+        raise NotImplementedError
 
     def saved_bytes(self, element_bytes: int) -> int:
         """Return the bytes of the data that it saves besides: masks, indices, statistics."""
@@ -274,12 +282,13 @@ class Operator(metaclass=KindOfCard):
         return Divided("split", replace(self, **{self.by_channel: size // meeting.ranks}))
 
     @property
-    @abstractmethod
+    @must_say
     def per_token(self) -> tuple[str, ...] | None:
         """The sizes in proportion to tokens, if sequences are divided; None: its sequences cannot be.
 
         Without such sizes, each rank computes the whole operator.
         """
+        raise NotImplementedError
 
     def over_sequences(self, part: Callable[[int], int]) -> Self | None:
         """Return its part if sequences are divided and *part* is that of a number of tokens; None: they cannot be."""

@@ -94,10 +94,6 @@ class Attention(OneKernel):
     keys whose results are added up, the ``sums`` alone, or ``nothing``.
     """
 
-    autocast = "half"
-    per_token = None
-    issued = (1, 2)  # backward the rows' sums, then the gradients
-    host_constant = "product_s"  # a kernel is picked among those of several libraries (_fused_sdp_choice)
     from_torch: ClassVar = {f"_scaled_dot_product_{name}": _attention for name in _NAMES}
 
     batch: int

@@ -84,12 +84,6 @@ class Conv2d(Operator):
     channels to ``c_in``.  Its kernels are those of the plain one with forward and data gradient exchanged.
     """
 
-    autocast = "half"
-    saved = ("input of weights",)  # the gradient of the input needs only the weights
-    per_token = ()
-    host_constant = "convolution_s"
-    quantised = True
-    torch_tf32 = True
     from_torch: ClassVar = dict.fromkeys(("convolution", "convolution_overrideable"), _convolution)
 
     batch: int

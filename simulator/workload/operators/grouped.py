@@ -130,7 +130,6 @@ class GroupedLinear(Linear):
     ``into_buffer``: gradients of weights are added to an fp32 buffer (Megatron-LM's ``main_grad``).
     """
 
-    narrow = True
     from_torch: ClassVar = {}
 
     experts: int = 1
@@ -220,7 +219,6 @@ class Nf4Linear(GroupedLinear):
     """
 
     from_torch: ClassVar = {}
-    narrow = False
 
     nested: bool = False
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Self
 from simulator.records import dataclass, field, own_data, replace
 from simulator.workload import Collective
 from simulator.workload.kernels import Kernel, Shape, Streaming, streamed
-from simulator.workload.operator import Divided, Elements, Kernels, Meeting, Operator, Phase, Rows, Saved
+from simulator.workload.operator import Divided, Elements, Kernels, Meeting, Operator, Phase, Rows
 from simulator.workload.precision import ELEMENT_BYTES, INDEX_BYTES, Precision
 
 
@@ -52,10 +52,6 @@ def _embedding(call: Any) -> Operator:
 class Embedding(Rows):
     """``rows`` lookups in a table of ``vocabulary`` rows of ``cols`` elements; ``whole_rows`` as of :class:`Gather`."""
 
-    autocast = "fp32"
-    saved = ("input",)
-    indices = (0,)
-    by_token = False
     from_torch: ClassVar = dict.fromkeys(("embedding", "_embedding_bag", "_embedding_bag_forward_only"), _embedding)
 
     vocabulary: int = 0
@@ -97,8 +93,6 @@ class Copy(Elements):
     Data movement without arithmetic (padding, gathering, interpolation) counts as a copy of its output.
     """
 
-    saved = ()
-    passes_gradient = True
     from_torch: ClassVar = dict.fromkeys(own_data("simulator.workload", "torch_functions.json")["copies"], _copy)
 
     elements: int
@@ -130,9 +124,6 @@ class Exchange(Operator):
 
     It has no kernels of its own: a communicator moves the data.
     """
-
-    saved = ()
-    per_token = ("elements", "output_elements")
 
     axis: Literal["tp", "cp", "ep", "etp"]
     forward: Collective | None
@@ -177,10 +168,6 @@ class Permute(Operator):
     of the other.
     """
 
-    saved = ()
-    per_token = ("tokens",)
-    by_channel = "hidden"
-
     tokens: int
     hidden: int
     chosen: int
@@ -208,8 +195,6 @@ class Rotary(Elements):
     Transformer Engine's ``fused_apply_rotary_pos_emb``, Liger's, flash-attn's.  Sines and cosines stay in the cache.
     """
 
-    saved = ()
-
     elements: int
 
     def forward_kernels(self, precision: Precision) -> Kernels:
@@ -225,8 +210,6 @@ class Gated(Elements):
 
     Megatron-LM's ``bias_swiglu_impl``, Liger's and Transformer Engine's; what is saved are x and y.
     """
-
-    saved: ClassVar[tuple[Saved, ...]] = ("inputs",)
 
     elements: int
     function: Literal["silu", "gelu"] = "silu"
@@ -247,12 +230,6 @@ class Gated(Elements):
 @dataclass(frozen=True, slots=True)
 class RowsFound(Operator):
     """The numbers of the ``rows`` that an expert has of ``choices``, one for each token and each of its experts."""
-
-    saved = ()
-    per_token = ("choices", "rows")
-    result = ("rows",)
-    indices = (0,)
-    issued = (3, 3)  # the expert's part of the mask, its places, and the weights there
 
     choices: int
     rows: int
@@ -277,10 +254,6 @@ class RowsTaken(Operator):
     The gradient is added, row by row, to zeros for all tokens.
     """
 
-    saved = ()
-    per_token = ("tokens", "rows")
-    result = ("rows", "hidden")
-
     tokens: int
     rows: int
     hidden: int
@@ -295,9 +268,6 @@ class RowsTaken(Operator):
 @dataclass(frozen=True, slots=True)
 class RowsAdded(RowsTaken):
     """The rows of an expert added to those of all tokens; of the ``first`` expert, to zeros."""
-
-    passes_gradient = True
-    result = ("tokens", "hidden")
 
     first: bool = False
 

@@ -24,12 +24,6 @@ class MatMul(Operator):
     ``layout`` has BLAS's letters for A and B: ``N`` stored as written, ``T`` stored transposed.
     """
 
-    autocast = "half"
-    saved = ("factors",)
-    per_token = None
-    called = "product"
-    host_constant = "product_s"
-    result = ("batch", "m", "n")
     from_torch: ClassVar = {
         **dict.fromkeys(("dot", "vdot"), lambda c: MatMul(1, 1, c.first.numel())),
         "bmm": lambda c: _multiplied(c["self"], c["mat2"]),
@@ -96,12 +90,6 @@ def _linear(call: Any) -> Operator:
 class Linear(OfRows):
     """``y[rows, outputs] = x[rows, inputs] W^T``, and a bias."""
 
-    autocast = "half"
-    saved = ("input of weights",)  # the gradient of the input needs only the weights
-    host_constant = "product_s"
-    quantised = True
-    narrow = True
-    result = ("rows", "outputs")
     from_torch: ClassVar = {
         "mm": lambda c: _product(c, c["self"], c["mat2"]),
         "addmm": lambda c: _product(c, c["mat1"], c["mat2"], c["self"]),

@@ -70,12 +70,6 @@ class Recurrence(Cells, Product):
 class Recurrent(Cells, OneKernel):
     """One recurrent layer over ``timesteps`` steps; with 0 ``inputs``, only the products with the state."""
 
-    autocast = "half"
-    saved = ("inputs", "output")
-    per_token = ()
-    host_constant = "recurrent_s"
-    result = ("timesteps", "batch", "hidden")  # the state after each step
-
     cell: Cell
     batch: int
     timesteps: int
@@ -116,13 +110,6 @@ class ChunkScan(Operator):
     Each of ``heads`` has ``head_size`` elements and, for each of them, a state of ``state`` numbers.  The heads of one
     of ``groups`` share the vectors that write (B) and read (C) their states.
     """
-
-    autocast = "half"
-    saved = ("output",)  # the backward pass runs the convolution again
-    per_token = None
-    called = "scan"
-    issued = (5, 16)  # launches of Triton, each from Python
-    result = ("batch", "length", "heads", "head_size")
 
     batch: int
     length: int

@@ -49,9 +49,6 @@ def _pool(call: Any, kind: Literal["max", "avg"]) -> operator.Operator:
 class Pool(operator.OneKernel):
     """The maximum or mean of each window of an image; ``h_out`` and ``w_out`` as the framework rounds them."""
 
-    per_token = ()
-    by_channel = "channels"
-    result = ("batch", "channels", "h_out", "w_out")
     from_torch: ClassVar = {
         **{f"max_pool{n}d_with_indices": lambda c: _pool(c, "max") for n in (2, 3)},
         **{f"adaptive_max_pool{n}d": lambda c: _pool(c, "max") for n in (2, 3)},
@@ -106,9 +103,6 @@ def _loss(call: Any) -> tuple[operator.Operator, ...]:
 class Reduction(operator.Rows):
     """A sum, mean or maximum over each of ``rows`` rows of ``cols`` elements."""
 
-    autocast = "fp32"
-    saved = ()
-    result = ("rows",)
     from_torch: ClassVar = {**dict.fromkeys(_TORCH["sums"], _reduction), **dict.fromkeys(_TORCH["losses"], _loss)}
 
     def forward_kernels(self, precision: Precision) -> operator.Kernels:
@@ -140,10 +134,6 @@ class LayerNorm(operator.Rows):
     and of PaddleNLP); Megatron-LM, TensorFlow and compilers have it their own way.
     """
 
-    fuses = "rows"
-    autocast = "fp32 after a cast"
-    saved = ("input",)
-    fp32_in_mixed = True
     from_torch: ClassVar = {
         "native_layer_norm": _layer_norm,
         "native_group_norm": lambda c: LayerNorm(c["N"] * c["group"], c["input"].numel() // (c["N"] * c["group"])),
@@ -218,13 +208,6 @@ def _batch_norm(call: Any) -> operator.Operator:
 class BatchNorm(operator.OneKernel):
     """Normalisation of each channel over the batch and the image."""
 
-    fuses = "rows"
-    folds = True
-    saved = ("input",)
-    per_token = ()
-    by_channel = "channels"
-    host_constant = "batch_norm_s"
-    result = ("batch", "channels", "height", "width")
     from_torch: ClassVar = dict.fromkeys((*_NAMES, "_batch_norm_with_update"), _batch_norm)
 
     batch: int

@@ -27,10 +27,6 @@ class Softmax(Rows):
     a row once, of up to 2,048 elements into a warp's registers.
     """
 
-    fuses = "rows"
-    autocast = "fp32"
-    saved = ("output",)
-    fp32_in_mixed = True
     from_torch: ClassVar = dict.fromkeys(("_softmax", "_safe_softmax", "_log_softmax"), _softmax)
 
     kernel: Literal["", "masked", "causal"] = ""
@@ -94,11 +90,6 @@ class _Loss(Rows):
 
     __slots__ = ()
 
-    least_inputs = 2
-    indices = (1,)
-    by_token = False
-    result = ()
-
     def meets(self, meeting: Meeting) -> Divided[Self] | None:
         """Return its part on one rank: some classes."""
         part = replace(self, cols=meeting.padded(self.cols))
@@ -108,12 +99,6 @@ class _Loss(Rows):
 @dataclass(frozen=True, slots=True)
 class CrossEntropy(_Loss):
     """The loss: log-softmax of ``rows`` rows of ``cols`` classes, and the mean over the labels' entries."""
-
-    autocast = "fp32 after a cast"
-    saved = ("labels",)
-    fp32_in_mixed = True
-    fp32_always = True
-    issued = (2, 2)  # log-softmax, then the loss
 
     def forward_kernels(self, precision: Precision) -> Kernels:
         read = self.rows * (INDEX_BYTES + ELEMENT_BYTES[precision])
@@ -136,8 +121,6 @@ class CrossEntropy(_Loss):
 class HalfCrossEntropy(CrossEntropy):
     """The loss computed in the scores' own 16 bits, without a cast to fp32, where the policy is not autocast's."""
 
-    fp32_always = False
-
 
 @dataclass(frozen=True, slots=True)
 class InPlaceCrossEntropy(_Loss):
@@ -147,11 +130,6 @@ class InPlaceCrossEntropy(_Loss):
     reads each row for its maximum and its sum of exponentials, one writes the loss from these, and the backward pass
     writes the gradient, before which the host reads whether the loss was scaled.
     """
-
-    autocast = "widest"
-    saved = ("input", "labels")
-    issued = (2, 1)
-    saves_gradients = True
 
     def forward_kernels(self, precision: Precision) -> Kernels:
         sums, n_bytes = Rowwise("sum", self.rows, self.cols, precision), 3 * self.rows * STATISTIC_BYTES
@@ -183,15 +161,6 @@ class LinearCrossEntropy(Operator):
 
     ``trained``: the weight has a gradient.  Autocast's copy of the weight is made once here, not for each chunk.
     """
-
-    autocast = "half"
-    saved = ()
-    saves_gradients = True
-    per_token = ("rows",)
-    result = ()
-    least_inputs = 2
-    indices = (1,)
-    host_constant = "product_s"
 
     rows: int
     inputs: int
