@@ -134,8 +134,7 @@ def errors_figure(classes: Sequence[Row]) -> Figure:
     axes.set_yticks(range(len(shown)), [item["label"] for item in shown])
     for tick, item in zip(axes.get_yticklabels(), shown, strict=True):
         tick.set_fontweight("normal" if item["by"] else "bold")
-    axes.set_ylim(len(shown) - 0.4, -0.6)
-    axes.set_xlim(0, limit)
+    axes.set(ylim=(len(shown) - 0.4, -0.6), xlim=(0, limit))
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
     axes.xaxis.tick_top()
     axes.grid(visible=False, axis="y")
@@ -221,8 +220,7 @@ def drift_figure(classes: Sequence[Row], bound: float) -> Figure:
         _draw_errors(axes, i, item)
     axes.axvline(bound, color=SERIES[1][0], lw=1, ls=":")
     axes.set_yticks(range(len(classes)), [f"{item['table'] or 'all'} ({item['matched']})" for item in classes])
-    axes.set_ylim(len(classes) - 0.5, -0.5)
-    axes.set_xlim(left=0)
+    axes.set(ylim=(len(classes) - 0.5, -0.5), xlim=(0, None))
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
     axes.grid(visible=False, axis="y")
     return figure
@@ -244,25 +242,21 @@ def _axes(figure: Figure) -> Axes:
     figure.set_layout_engine("constrained")
     axes = figure.add_subplot()
     axes.patch.set_alpha(0.0)
-    axes.grid(visible=True, color=GRID, lw=0.8)
-    axes.set_axisbelow(True)
+    axes.grid(visible=True, color=GRID)
     axes.tick_params(colors=PAGE_INK, which="both", labelsize=9, length=3)
-    for name, spine in axes.spines.items():
-        spine.set_visible(name in ("left", "bottom"))
-        spine.set_color(MUTED)
-    for label in (axes.xaxis.label, axes.yaxis.label):
-        label.set_color(PAGE_INK)
+    axes.spines[:].set_color(MUTED)
+    axes.xaxis.label.set_color(PAGE_INK)
+    axes.yaxis.label.set_color(PAGE_INK)
     return axes
 
 
 def _ticks(axis: Axis, low: float, high: float) -> None:
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < _FEW_DECADES * low else (1.0,), numticks=9))
-    axis.set_minor_formatter(NullFormatter())
+    subs = (1.0, 2.0, 5.0) if high < _FEW_DECADES * low else (1.0,)
+    axis.set(major_locator=LogLocator(subs=subs, numticks=9), minor_formatter=NullFormatter())
 
 
 def _legend(axes: Axes, place: tuple[float, float] = (0.5, -0.13), columns: int = 3) -> None:
-    how: dict[str, Any] = {"frameon": False, "fontsize": 9, "labelcolor": PAGE_INK}
-    axes.legend(loc="upper center", bbox_to_anchor=place, ncols=columns, **how)
+    axes.legend(loc="upper center", bbox_to_anchor=place, ncols=columns, fontsize=9, labelcolor=PAGE_INK)
 
 
 # Placeholders for the page's own colours, which differ between its light and dark themes.

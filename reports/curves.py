@@ -44,13 +44,11 @@ def draw_sizes(results: Sequence[SingleResult], title: str) -> Figure:
         banded = [entry for entry in mine if entry["band"] is not None]
         low, high = ([entry["band"][end] for entry in banded] for end in ("low_s", "high_s"))
         axes.fill_between([entry["size_bytes"] for entry in banded], low, high, color=colour, alpha=0.15, linewidth=0)
-    axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0), numticks=14))
-    axes.yaxis.set_major_formatter(lambda value, _: format_duration(value, digits=3))
-    axes.yaxis.set_minor_formatter(NullFormatter())
-    draw_over_sizes(axes)
     of = next((entry["of"] for entry in entries if "of" in entry), "")
-    axes.set_ylabel(f"time of {of}" if of else "time")
+    axes.set(yscale="log", ylabel=f"time of {of}" if of else "time")
+    axes.yaxis.set(major_locator=LogLocator(subs=(1.0, 2.0, 5.0), numticks=14), minor_formatter=NullFormatter())
+    axes.yaxis.set_major_formatter(lambda value, _: format_duration(value, digits=3))
+    draw_over_sizes(axes)
     axes.legend()
     figure.text(0.02, 0.97, "\n".join(textwrap.wrap(title, _WIDTH)), fontsize=11.5, fontweight="bold", va="top")
     return with_foot(figure, said(results[-1].changed, begin="", of=results[-1].name_among(results)))
@@ -59,10 +57,8 @@ def draw_sizes(results: Sequence[SingleResult], title: str) -> Figure:
 def draw_over_sizes(axes: Axes, label: str = "size") -> None:
     """Draw the axis of sizes, in powers of 2, and a grid; the other axis comes before."""
     axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_locator(LogLocator(base=2, numticks=9))
+    axes.xaxis.set(major_locator=LogLocator(base=2, numticks=9), minor_formatter=NullFormatter(), label_text=label)
     axes.xaxis.set_major_formatter(lambda value, _: _binary(value))
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_xlabel(label)
     axes.grid()
 
 
@@ -99,8 +95,7 @@ def draw_check(document: Mapping[str, Any], title: str) -> Figure:
         times = [(entry["size_bytes"], bus_of[entry["size_bytes"]] / entry["time_s"]) for entry in best["times"]]
         label = textwrap.shorten(best["words"], 60, placeholder="...")
         axes.plot([t[0] for t in times], [t[1] for t in times], "--", color=_OTHER, lw=1.4, label=label)
-    axes.set_ylim(bottom=0.0)
-    axes.set_ylabel("bus bandwidth, GB/s")
+    axes.set(ylim=(0.0, None), ylabel="bus bandwidth, GB/s")
     draw_over_sizes(axes, "size of the buffer")
     axes.legend(loc="upper left")
     figure.text(0.02, 0.97, "\n".join(lines), fontsize=11.5, fontweight="bold", va="top", color=INK)
@@ -166,9 +161,7 @@ def _draw_shares(axes: Axes, curve: Curve) -> None:
     words = [SHARE_WORDS[name].replace("-parallel exchange", " exchange") for name in names]
     if len(counts) > 1:
         axes.stackplot(counts, heights, labels=words, colors=[ACTIVITIES[name] for name in names])
-    axes.set_ylim(0, 100)
-    axes.set_ylabel("of the step, %")
-    axes.set_xlabel("GPUs")
+    axes.set(ylim=(0, 100), ylabel="of the step, %", xlabel="GPUs")
     handles, labels = axes.get_legend_handles_labels()
     axes.legend(handles[::-1], labels[::-1], loc="upper left", bbox_to_anchor=(1.02, 1.0))
     _mark_counts(axes, counts)
@@ -177,12 +170,9 @@ def _draw_shares(axes: Axes, curve: Curve) -> None:
 def _mark_counts(axes: Axes, counts: list[int]) -> None:
     shown = counts if len(counts) <= _MOST_TICKS else counts[:: -(-len(counts) // _MOST_TICKS)]
     axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_locator(FixedLocator(shown))
-    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set(major_locator=FixedLocator(shown), minor_locator=NullLocator())
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.tick_params(labelsize=8.5)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
 
 
 _PREDICTED, _WANTED = "#0072b2", "#e69f00"  # from Okabe and Ito's palette
@@ -224,8 +214,7 @@ def _draw_group(axes: Axes, unit: str, group: Sequence[ScenarioAnswer]) -> None:
                 axes.plot([end], [row], mark, color=_WANTED, ms=15 if mark == "|" else 6, mew=3)
     if max([*values, *ends]) > 20 * min([*values, *ends]):
         axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(base=10, numticks=8))
-        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.xaxis.set(major_locator=LogLocator(numticks=8), minor_formatter=NullFormatter())
     else:
         axes.set_xlim(0, 1.08 * max([*values, *ends]))
     shown, of = _FORMATS.get(unit), 100 if unit == "%" else 1

@@ -43,8 +43,7 @@ def draw_comparison(axes: Axes, results: Sequence[Result]) -> None:
     if wide:  # a logarithmic axis has no zero for bars to start from
         axes.hlines(rows, best / 2, times, color=OTHER, linewidth=1.2, zorder=2)
         axes.scatter(times, rows, color=colours, s=60, zorder=3)
-        axes.set_xscale("log")
-        axes.set_xlim(best / 2, max(ends) * 8)
+        axes.set(xscale="log", xlim=(best / 2, max(ends) * 8))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(lambda value, _: format_duration(value, 3))
     else:
@@ -60,9 +59,8 @@ def draw_comparison(axes: Axes, results: Sequence[Result]) -> None:
         if band is not None:  # drawn as a whisker
             axes.plot([band.low_s, band.high_s], [i, i], "|-", color=INK, linewidth=1.0, markersize=6, zorder=4)
     axes.set_yticks(rows, [r.strategy for r in results], fontsize=9)
-    axes.set_ylim(len(results) - 0.4, -0.6)
     words = "time, logarithmic" if wide else "time"
-    axes.set_xlabel(f"{words}; line: 80 % band" if any(bands) else words)
+    axes.set(ylim=(len(results) - 0.4, -0.6), xlabel=f"{words}; line: 80 % band" if any(bands) else words)
 
 
 def draw_links(axes: Axes, result: Result, colours: ScalarMappable) -> None:
@@ -77,10 +75,8 @@ def draw_links(axes: Axes, result: Result, colours: ScalarMappable) -> None:
         axes.annotate(text, (share * 100, i), (5, 0), textcoords="offset points", va="center", fontsize=9)
     names = [f"{names[0]}\nand {len(names) - 1} alike" if len(names) > 1 else names[0] for _, names in kinds]
     axes.set_yticks(rows, names, fontsize=9)
-    axes.set_ylim(max(len(kinds), 6) - 0.4, -0.6)
-    axes.set_xlim(0, 145)
+    axes.set(ylim=(max(len(kinds), 6) - 0.4, -0.6), xlim=(0, 145), xlabel="share of the link's capacity used")
     axes.set_xticks(range(0, 101, 25), [f"{tick} %" for tick in range(0, 101, 25)])
-    axes.set_xlabel("share of the link's capacity used")
 
 
 def draw_sweep(axes: Axes, by_size: Sequence[Sequence[Result]]) -> None:
@@ -98,19 +94,15 @@ def draw_sweep(axes: Axes, by_size: Sequence[Sequence[Result]]) -> None:
         at, low, high = ([end[side] for end in ends] for side in range(3))
         axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
         rates += own
-    axes.set_xscale("log")
+    axes.set(xscale="log", xlabel="size", ylabel="busbw, GB/s")
     if rates and max(rates) >= 10 * min(rates) > 0:
         axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))
+        axes.yaxis.set(major_locator=LogLocator(subs=(1.0, 2.0, 5.0), numticks=12), minor_locator=NullLocator())
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.yaxis.set_minor_locator(NullLocator())
     else:
         axes.set_ylim(bottom=0)
-    axes.xaxis.set_major_locator(LogLocator(numticks=6))
-    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set(major_locator=LogLocator(numticks=6), minor_locator=NullLocator())
     axes.xaxis.set_major_formatter(lambda value, _: format_size(value, 3))
-    axes.set_xlabel("size")
-    axes.set_ylabel("busbw, GB/s")
     axes.legend()
     axes.grid()
 
@@ -206,8 +198,7 @@ def draw_machine(
     half_x, half_y = size_in[0] / step_x / 2, size_in[1] / step_y / 2
     middle_x, middle_y = (left + right) / 2, (bottom + top) / 2
     limits = middle_x - half_x, middle_x + half_x, middle_y - half_y, middle_y + half_y
-    axes.set_xlim(*limits[:2])
-    axes.set_ylim(*limits[2:])
+    axes.set(xlim=limits[:2], ylim=limits[2:])
     curves = [edge_curve(view, edge, layout) for edge in view.edges]
     for edge, curve in sorted(zip(view.edges, curves, strict=True), key=lambda item: item[0].use):
         width = _width(edge)

@@ -110,11 +110,10 @@ def draw_roofline(axes: Axes, points: Sequence[RooflinePoint], roofs: Roofs) -> 
     areas = [6.0 + _LARGEST * point.time_s / whole_s for point in shown]
     colours = [kernel_colour(point.kind) for point in shown]
     axes.scatter(*at, s=areas, c=colours, linewidths=0, alpha=0.85, zorder=3)
-    axes.set(xscale="log", yscale="log", xlim=(low, high))
-    axes.set_ylim(min(point.rate for point in shown) / 3, 3 * peak)
+    least = min(point.rate for point in shown)
+    axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(least / 3, 3 * peak))
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(LogLocator(numticks=6))
-        axis.set_minor_locator(NullLocator())
+        axis.set(major_locator=LogLocator(numticks=6), minor_locator=NullLocator())
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.yaxis.set_major_formatter(lambda value, _: _rate(value))
     axes.set_xlabel("FLOP for each byte of memory", fontsize=8)
@@ -147,9 +146,7 @@ def draw_held(axes: Axes, held: Sequence[HeldAt], need: MemoryNeed) -> None:
         axes.axhline(available_bytes, color=INK, linewidth=1.2)
         top = max(top, available_bytes)
     text = f"most: {format_size(most.total_bytes, 3)} at {format_duration(most.at_s, 3)}"
-    axes.set_ylim(0, 1.1 * top)
-    axes.set_xlim(0, times[-1])
-    axes.set_title(f"memory over the step; {text}")
+    axes.set(ylim=(0, 1.1 * top), xlim=(0, times[-1]), title=f"memory over the step; {text}")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
     axes.xaxis.set_major_formatter(lambda value, _: format_duration(value, 3))
@@ -184,7 +181,6 @@ def draw_passes(axes: Axes, result: TrainingResult) -> int:
         if any(name == what for _, name in bars):
             axes.barh([0], [0], color=colour, label=what)
     axes.set_yticks(range(len(shown)), [f"stage {stage}" for stage in shown])
-    axes.set_ylim(len(shown) - 0.4, -0.6)
-    axes.set_title("what the stages of the pipeline do")
+    axes.set(ylim=(len(shown) - 0.4, -0.6), title="what the stages of the pipeline do")
     axes.legend(ncols=4, loc="lower right", bbox_to_anchor=(1.0, 1.0), handlelength=1.0)
     return len(shown)

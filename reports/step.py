@@ -170,8 +170,7 @@ def _compared(results: Sequence[TrainingResult]) -> Figure:
         rate = f"{format_duration(end_s)}, {rate_words(result.throughput)}/s"
         _note(axes, end_s, row, rate if result.fits else f"{rate}, does not fit")
     axes.set_yticks(rows, names)
-    axes.set_ylim(len(shown) - 0.4, -0.6)
-    axes.set_xlim(0, max(ends) * 1.02 or 1.0)
+    axes.set(ylim=(len(shown) - 0.4, -0.6), xlim=(0, max(ends) * 1.02 or 1.0))
     left = -0.35 if len(axes.containers) > 3 else -0.005  # four legend entries need more room
     axes.legend(ncols=4, loc="lower left", bbox_to_anchor=(left, 0.99), handlelength=1.0)
     _plain(axes)
@@ -216,9 +215,7 @@ def _draw_memory(axes: Axes, result: TrainingResult) -> None:
             f"{format_size(there, 3)} there", (there, 0.47), (-4, 0), ha="right",
             textcoords="offset points", va="top", fontsize=8,
         )  # fmt: skip
-    axes.set_xlim(0, max(left, there if isfinite(there) else 0.0) * 1.05)
-    axes.set_ylim(-0.5, 0.5)
-    axes.set_yticks([])
+    axes.set(xlim=(0, max(left, there if isfinite(there) else 0.0) * 1.05), ylim=(-0.5, 0.5), yticks=[])
     verdict = "" if need.fits else f", {format_size(need.missing_bytes, 3)} too much"
     stage = "" if device.stage is None else f" of stage {device.stage}"
     axes.set_title(f"memory{stage}: {format_size(need.total_bytes, 3)} needed{verdict}", pad=34)

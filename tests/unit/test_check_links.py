@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from simulator.api import Session
-from simulator.api.variants import ADAPTERS, SLOTS, with_far_adapters, with_sockets
+from simulator.api.variants import ADAPTERS, SLOTS, applied, with_far_adapters, with_sockets
 from simulator.errors import InputError
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Where
@@ -103,7 +103,7 @@ def test_adapters_that_were_measured_and_are_sound_are_no_cause() -> None:
     assert not sound(SESSION, Where("dgx-h100"), links[1:])
     machine = load_topology("dgx-h100", n_nodes=2)
     question = CollectiveQuestion(where=Where("dgx-h100", 2), size_bytes=1e9)
-    left = [each.words for each in causes_of(SESSION, machine, question, {ADAPTERS})]
+    left = [each.words for each in causes_of(SESSION, applied({}, machine, question), {ADAPTERS})]
     assert not any(words.startswith("adapters at") for words in left)
 
 
@@ -196,9 +196,10 @@ def test_what_nccl_reports_of_its_transports_is_read(lines: list[str], shown: se
 def test_what_nccl_reports_decides_which_causes_are_tried() -> None:
     machine = load_topology("dgx-h100", n_nodes=2)
     question = CollectiveQuestion(where=Where("dgx-h100", 2), size_bytes=1e9)
-    words = [each.words for each in causes_of(SESSION, machine, question, {"GDRDMA", "RDMA", "NVLS", "P2P"})]
+    asked = applied({}, machine, question)
+    words = [each.words for each in causes_of(SESSION, asked, {"GDRDMA", "RDMA", "NVLS", "P2P"})]
     assert not any(each.startswith(("no GPUDirect", "sockets", "NVLS off", "no direct")) for each in words)
-    words = [each.words for each in causes_of(SESSION, machine, question, {"no GDRDMA"})]
+    words = [each.words for each in causes_of(SESSION, asked, {"no GDRDMA"})]
     assert any(each.startswith("no GPUDirect") and each.endswith("as NCCL reports") for each in words)
 
 

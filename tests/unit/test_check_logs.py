@@ -298,16 +298,16 @@ def test_nvls_is_off_for_all_collectives() -> None:
 
 def test_what_the_log_fixes_is_no_cause() -> None:
     machine = load_topology("dgx-h100", n_nodes=2)
-    every = [cause.words.partition(" (")[0] for cause in causes_of(SESSION, machine, PLAIN, ())]
+    every = [cause.words.partition(" (")[0] for cause in causes_of(SESSION, applied({}, machine, PLAIN), ())]
     for fixed, gone in (
         ({"NCCL_ALGO"}, ("the algorithm", "NVLS off")),
         ({"NCCL_PROTO"}, ("the protocol",)),
         ({"NCCL_IB_HCA"}, ("4 of 8 adapters", "2 of 8 adapters", "1 of 8 adapters")),
         ({"version"}, ("NCCL 2.18",)),
     ):
-        left = [cause.words.partition(" (")[0] for cause in causes_of(SESSION, machine, PLAIN, fixed)]
+        left = [cause.words.partition(" (")[0] for cause in causes_of(SESSION, applied({}, machine, PLAIN), fixed)]
         assert [words for words in every if words not in left] == [w for w in every if w.startswith(gone)]
-    left = [cause.words for cause in causes_of(SESSION, machine, PLAIN, {"NCCL_P2P_DISABLE"})]
+    left = [cause.words for cause in causes_of(SESSION, applied({}, machine, PLAIN), {"NCCL_P2P_DISABLE"})]
     assert "no direct copies between GPUs (a container, ACS, a virtual machine)" in left
 
 
@@ -522,5 +522,6 @@ def test_sends_and_receives_have_no_algorithm_to_set() -> None:
     found = applied({"NCCL_ALGO": "Ring", "NCCL_NVLS_ENABLE": "0"}, machine, asked)
     assert (found.question, found.known, found.unknown) == (asked, ("NCCL_ALGO=Ring", "NCCL_NVLS_ENABLE=0"), ())
     assert not any(
-        "algorithm" in cause.words or "NVLS off" in cause.words for cause in causes_of(SESSION, machine, asked, ())
+        "algorithm" in cause.words or "NVLS off" in cause.words
+        for cause in causes_of(SESSION, applied({}, machine, asked), ())
     )

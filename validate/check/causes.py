@@ -5,6 +5,7 @@ import re
 import statistics
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 from simulator.api import Session
@@ -18,7 +19,7 @@ from simulator.records import dataclass, own_data, replace
 from simulator.topology import Topology
 from simulator.units import format_duration
 from validate.check import pace as healthy
-from validate.check.pace import SizeComparison
+from validate.check.pace import SizeComparison, Sizes
 
 MOST_CAUSES = 34  # approximate number, for progress bars
 _HALF = 0.5  # a card in a slot of half the width, which NCCL knows where it is on PCIe
@@ -36,10 +37,9 @@ class Cause(NamedTuple):
     is_fault: bool = True
 
 
-def causes_of(
-    session: Session, topology: Topology, question: CollectiveQuestion, fixed: Collection[str]
-) -> Iterator[Cause]:
-    """Yield causes on the *topology* of *question*, but those that *fixed*, what its log shows, decides."""
+def causes_of(session: Session, asked: LogQuestion, fixed: Collection[str]) -> Iterator[Cause]:
+    """Yield causes on the topology of the question *asked*, but those that *fixed*, what its log shows, decides."""
+    topology, question = asked.topology, asked.question
 
     def there(words: str, topology: Topology, links: tuple[SlowLink, ...], measure: str) -> Iterator[Cause]:
         where = replace(question.where, topology=f"{question.where.topology} with {words}", slow_links=links)
@@ -129,7 +129,7 @@ class SettingEffect(NamedTuple):
 def setting_effects(
     session: Session,
     asked: LogQuestion,
-    rows: Sequence[SizeComparison],
+    rows: Sizes,
     asked_with: Callable[[dict[str, str]], LogQuestion],
     settings: dict[str, str],
 ) -> tuple[SettingEffect, ...]:
@@ -193,7 +193,7 @@ class FaultExplanation:
     alike: tuple[str, ...] = ()
     behind: float = 0.0
 
-    def left(self, some: Sequence[SizeComparison]) -> list[float]:
+    def left(self, some: Sizes) -> list[float]:
         """Return measured over predicted times of *some* sizes, those of its times."""
         return [row.measured_s / time_s for row, (_, time_s) in zip(some, self.time_s, strict=True)]
 
@@ -212,12 +212,7 @@ class Explanations(NamedTuple):
 
 
 def explained(
-    session: Session,
-    topology: Topology,
-    question: CollectiveQuestion,
-    rows: Sequence[SizeComparison],
-    fixed: Collection[str],
-    step_done: Callable[[str], None],
+    session: Session, asked: LogQuestion, rows: Sizes, fixed: Collection[str], step_done: Callable[[str], None]
 ) -> Explanations:
     """Return the causes that explain the measured times (docs/check.md); none is tried for a log that looks healthy."""
     step = max(1, -(-len(rows) // _CAUSE_SIZES))
@@ -230,7 +225,7 @@ def explained(
 
     def tried_causes() -> Iterator[FaultExplanation]:
         cliff = healthy.cliff_in(rows)
-        if cliff is not None and session.machine(question.where).n_hosts > 1:
+        if cliff is not None and session.machine(asked.question.where).n_hosts > 1:
             before_bytes, after_bytes = (row.size_bytes for row in cliff)
             beyond = statistics.median(row.ratio for row in rows if row.size_bytes >= after_bytes)
             level = statistics.median(row.ratio for row in rows if row.size_bytes <= before_bytes)
@@ -245,11 +240,11 @@ def explained(
             hosts = "`taskset -p` and `numactl -s` of each process, `top` on each host"
             # on sound hosts too, small sizes are longer
             yield timed(words, hosts, lambda row: row.expected_s + longer_s, is_fault=False)
-        for cause in causes_of(session, topology, question, fixed):
+        for cause in causes_of(session, asked, fixed):
             step_done(cause.words)
             with suppress(InputError):
-                asked = cause.question
-                times = {row: session.time_s(replace(asked, size_bytes=float(row.size_bytes))) for row in some}
+                ask = partial(replace, cause.question)
+                times = {row: session.time_s(ask(size_bytes=float(row.size_bytes))) for row in some}
                 yield timed(cause.words, cause.measure, times.__getitem__, is_fault=cause.is_fault)
 
     ratios = [row.ratio for row in some]
@@ -287,7 +282,7 @@ def _error(ratios: Sequence[float], without: int = 0) -> float:
     return math.sqrt(statistics.fmean(squares[: len(squares) - without]))
 
 
-def _unlikely(some: Sequence[SizeComparison], ratios: Sequence[float]) -> float:
+def _unlikely(some: Sizes, ratios: Sequence[float]) -> float:
     """Return how unlikely *ratios* of *some* sizes are: minus the logarithm of the likelihood, but for a constant."""
     errors = [(math.log(ratio), row.band.scatter) for row, ratio in zip(some, ratios, strict=True)]
     level = statistics.median(row.band.level for row in some)

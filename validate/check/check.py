@@ -43,7 +43,7 @@ class CheckedLog:
     machine: str
     question: CollectiveQuestion
     rows: tuple[healthy.SizeComparison, ...]
-    groups: tuple[Sequence[healthy.SizeComparison], ...]
+    groups: tuple[healthy.Sizes, ...]
     pace: healthy.Pace
     wrong: str
     verdict: Verdict
@@ -103,7 +103,7 @@ def check_log(
     if explains and pace != "faster":
         version = {"version"} if nccl or log.nccl else set()
         fixed = asked.fixed | log.shows | sound(session, question.where, links) | version
-        causes = explained(session, asked.topology, question, rows, fixed, step_done)
+        causes = explained(session, asked, rows, fixed, step_done)
         pace = "slow" if causes.is_clear else pace
     machine = session.machine(question.where)
     vendors = {node.part.vendor for node in machine.nodes if isinstance(node.part, GpuPart)}
@@ -218,7 +218,7 @@ def _gpus(session: Session, log: NcclLog, where: Where, gpus: tuple[int, ...] | 
     return None if ran == tuple(range(total)) else ran
 
 
-def _remarks(log: NcclLog, asked: LogQuestion, rows: Sequence[healthy.SizeComparison], *, told: bool) -> Iterator[str]:
+def _remarks(log: NcclLog, asked: LogQuestion, rows: healthy.Sizes, *, told: bool) -> Iterator[str]:
     yield from log.remarks
     if len(rows) < healthy.FEW:
         yield "fewer than three sizes are little to judge by; -b 8 -e 8G -f 2 of nccl-tests measures a range"

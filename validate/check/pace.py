@@ -113,12 +113,16 @@ class SizeComparison:
         return "fast" if self.measured_s < self.fastest_s else "slow" if self.measured_s > self.slowest_s else ""
 
 
+Sizes = Sequence[SizeComparison]
+Groups = list[tuple[bool, ...]]  # of large sizes (True), the others (False), or both together
+
+
 def large_from(sizes: Sequence[float]) -> float:
     """Return from which of *sizes* on messages saturate links: an eighth of the last, at most the third last, 1 MiB."""
     return max(_LARGE_BYTES, min(_SHARE * sizes[-1], sizes[-FEW:][0]))
 
 
-def log_pace(rows: Sequence[SizeComparison]) -> Pace:
+def log_pace(rows: Sizes) -> Pace:
     """Return whether *rows* are faster than healthy, at the largest sizes, or slow at these or the others."""
     first = _deciding(rows)[0]
     if statistics.median(row.measured_s / row.fastest_s for row in rows if row.is_large in first) < _NEAR:
@@ -126,7 +130,7 @@ def log_pace(rows: Sequence[SizeComparison]) -> Pace:
     return "slow" if slow_groups(rows) else "healthy"
 
 
-def slow_groups(rows: Sequence[SizeComparison]) -> list[tuple[bool, ...]]:
+def slow_groups(rows: Sizes) -> Groups:
     """Return the groups that make *rows* slow: of large sizes (True), the others (False), or both together."""
     found = slow_among(rows, rows, [row.ratio for row in rows])
     cliff = cliff_in(rows)
@@ -135,9 +139,7 @@ def slow_groups(rows: Sequence[SizeComparison]) -> list[tuple[bool, ...]]:
     return found or ([(True,)] if falls else [])
 
 
-def slow_among(
-    rows: Sequence[SizeComparison], some: Sequence[SizeComparison], ratios: Sequence[float], scatter: float = SCATTER
-) -> list[tuple[bool, ...]]:
+def slow_among(rows: Sizes, some: Sizes, ratios: Sequence[float], scatter: float = SCATTER) -> Groups:
     """Return the groups that make *rows* slow if *some* of them take *ratios* times as long, but for *scatter*."""
     pairs = list(zip(some, ratios, strict=True))
     found = []
@@ -154,14 +156,14 @@ def slow_among(
     return found
 
 
-def _deciding(rows: Sequence[SizeComparison]) -> list[tuple[bool, ...]]:
+def _deciding(rows: Sizes) -> Groups:
     """Return the groups by which *rows* are judged, as values of ``is_large``."""
     large = sum(row.is_large for row in rows)
     counts = {True: large, False: len(rows) - large}
     return [(each,) for each, count in counts.items() if count >= FEW] or [(True, False)]
 
 
-def outside(rows: Sequence[SizeComparison]) -> list[list[SizeComparison]]:
+def outside(rows: Sizes) -> list[list[SizeComparison]]:
     """Return runs of neighbouring *rows* beyond their range on one side, one of them twice, or three in a row."""
 
     def is_far(row: SizeComparison) -> bool:
@@ -180,7 +182,7 @@ _EXPECTED = 0.8  # the same of the expected bandwidth, which must not fall there
 Cliff = tuple[SizeComparison, SizeComparison]  # the last size with the full bandwidth, the first with the low one
 
 
-def cliff_in(rows: Sequence[SizeComparison]) -> Cliff | None:
+def cliff_in(rows: Sizes) -> Cliff | None:
     """Return where bandwidth falls to half or less and stays there up to the largest size; None if it does not."""
     rates_Bps = [row.size_bytes / row.measured_s for row in rows]
     most_after = list(accumulate(reversed(rates_Bps), max))[::-1]
@@ -191,7 +193,7 @@ def cliff_in(rows: Sequence[SizeComparison]) -> Cliff | None:
     return None
 
 
-def dips_in(rows: Sequence[SizeComparison]) -> Iterator[int]:
+def dips_in(rows: Sizes) -> Iterator[int]:
     """Yield the sizes in bytes that take much longer than those on both sides, alone or a few in a row."""
     at = 1
     while at < len(rows) - 1:

@@ -1,6 +1,6 @@
 """A checked log as text of at most 80 columns and as JSON."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import groupby
 from statistics import median
 from typing import Any
@@ -12,7 +12,7 @@ from simulator.results import taken
 from simulator.units import format_duration
 from validate.check.causes import CLEARLY
 from validate.check.check import CheckedLog, in_binary
-from validate.check.pace import SizeComparison, links_document, links_words, outside, slow_groups
+from validate.check.pace import SizeComparison, Sizes, links_document, links_words, outside, slow_groups
 from validate.importing.nccl_tests import unread_words
 
 SCHEMA_VERSION = 1
@@ -47,7 +47,7 @@ def _pace(checked: CheckedLog) -> str:
         more = len(found) - _MOST_NAMED
         return ", ".join(found[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
-    def apart_words(run: Sequence[SizeComparison]) -> str:
+    def apart_words(run: Sizes) -> str:
         ratios = sorted({f"{row.ratio:.2f}" for row in run}, key=float)
         times = ratios[0] if len(ratios) == 1 else f"{ratios[0]} to {ratios[-1]}"
         return f"{run[0].mark} at {_span(run)} ({times} times the expected time)"
@@ -68,7 +68,7 @@ def _pace(checked: CheckedLog) -> str:
     return f"{words} but {listed(map(apart_words, apart))}" if apart else words.rstrip(",")
 
 
-def _span(rows: Sequence[SizeComparison]) -> str:
+def _span(rows: Sizes) -> str:
     first, last = in_binary(rows[0].size_bytes), in_binary(rows[-1].size_bytes)
     return first if first == last else f"{first} to {last}"
 
@@ -143,7 +143,7 @@ def _causes(checked: CheckedLog) -> list[str]:
     return lines
 
 
-def _group(rows: Sequence[SizeComparison]) -> str:
+def _group(rows: Sizes) -> str:
     def span(texts: Iterable[str]) -> str:
         found = sorted(texts, key=lambda text: float(text.replace(",", "")))
         return found[0] if found[0] == found[-1] else f"{found[0]} to {found[-1]}"

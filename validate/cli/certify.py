@@ -3,7 +3,7 @@
 import math
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
@@ -18,7 +18,7 @@ from validate.cli.calibrate import folder_yaml
 from validate.cli.command import Given
 from validate.compare.certifying import CertifiedCalibration, certify, judged_rows, steps_of, unpack
 from validate.compare.classes import class_errors
-from validate.kinds.kind import MeasuredRow
+from validate.kinds.kind import Rows
 from validate.machine.measure.certificate import PARTS
 
 _MOST_REASONS = 12
@@ -47,9 +47,7 @@ def certify_command(given: Given) -> None:
     given.remark([f"{certificate.words(part)}; wrote {one_line(out)} and {one_line(report)}"])
 
 
-def _blocks(
-    found: CertifiedCalibration, after: Sequence[MeasuredRow], certificate: Certificate, part: str
-) -> Iterator[Block]:
+def _blocks(found: CertifiedCalibration, after: Rows, certificate: Certificate, part: str) -> Iterator[Block]:
     facts, limit = found.environment, certificate.power_limit_W
     yield f"{part}: {certificate.words(part)}"
     software = {"driver": certificate.driver, "torch": certificate.torch, "CUDA": one_line(facts.get("cuda") or "", 20)}
@@ -75,7 +73,7 @@ def _blocks(
     yield from (f"{group}: {count} x {reason}" for (group, reason), count in reasons.most_common(_MOST_REASONS))
 
 
-def _judged(before: Sequence[MeasuredRow], after: Sequence[MeasuredRow]) -> Iterator[Block]:
+def _judged(before: Rows, after: Rows) -> Iterator[Block]:
     yield Heading("Steps and operators that nothing was fitted to")
     steps, rows = steps_of(after), []
     for kind in ("training", "operators"):

@@ -73,10 +73,7 @@ def score_command(given: Given) -> None:
     asked: dict[str, Any] = {"trust": grades, "by": axes, "scales": given.scaling}
     whole = scores_document(scored, strategy=given.strategy or "nccl", **asked) if given.json else None
     given.answer(whole, lambda style: scores_report(scored, style=style, **asked))
-    said = [
-        *incomplete(table for table, _ in tables),
-        *_remarks(scored, grades, asked_for=given.trust != TRUSTED),
-    ]
+    said = [*incomplete(table for table, _ in tables), *_remarks(scored, grades, asked_for=given.trust != TRUSTED)]
     given.remark([*said, *given.wrote("out")])
 
 

@@ -20,7 +20,7 @@ from simulator.workload.operators import MatMul
 from validate.compare.classes import ClassErrors, class_errors
 from validate.compare.folder import COLUMNS, Folder
 from validate.constants.calibrate import FittedCalibration, fit_calibration
-from validate.kinds.kind import MeasuredRow
+from validate.kinds.kind import MeasuredRow, Rows
 from validate.kinds.timing import TimingCosts
 from validate.tables.cells import NotScored, figure
 from validate.tables.names import RowNames
@@ -164,9 +164,7 @@ class FolderDevice:
         except NotScored as reason:
             raise InputError(str(reason)) from None
 
-    def fit(
-        self, operators: Sequence[MeasuredRow], folder: Folder | None = None, steps: Sequence[MeasuredRow] = ()
-    ) -> FittedCalibration:
+    def fit(self, operators: Rows, folder: Folder | None = None, steps: Rows = ()) -> FittedCalibration:
         """Return a fit to *operators*, launches of *folder* and *steps*; raises InputError for too few rows."""
         rows = [row for row in operators if row.counts]
         rows = rows if len(rows) >= _FEWEST else []
@@ -199,7 +197,7 @@ class FolderDevice:
         found = replace(found, launches=len(seconds), clocks=len(clocks), steps=tuple(row for row, _ in telling))
         return replace(found, calibration=calibration, host_scale=scale)
 
-    def again(self, rows: Sequence[MeasuredRow], calibration: Calibration) -> list[MeasuredRow]:
+    def again(self, rows: Rows, calibration: Calibration) -> list[MeasuredRow]:
         """Return *rows* (operators and steps) predicted with *calibration*, without those it cannot predict."""
         session = self._bare.calibrated({self.part: calibration})
         found = []
@@ -209,9 +207,7 @@ class FolderDevice:
                     found.append(replace(row, predicted_s=row.asked.time_s(session)))
         return found
 
-    def judged(
-        self, fitted: FittedCalibration, rows: Sequence[MeasuredRow], words: str, judged: str
-    ) -> CalibrationErrors:
+    def judged(self, fitted: FittedCalibration, rows: Rows, words: str, judged: str) -> CalibrationErrors:
         """Return the errors on *rows*, called *judged*, of *fitted*, to rows called *words*."""
         after = class_errors(self.again(rows, fitted.calibration))
         points = len(fitted.rows) + sum(fitted.counts.values())
@@ -249,9 +245,7 @@ def _model(row: MeasuredRow) -> str:
     return row.labels.get("model", "")
 
 
-def judge_within(
-    bench: FolderDevice, folder: Folder, rows: Sequence[MeasuredRow], share: float
-) -> list[CalibrationErrors]:
+def judge_within(bench: FolderDevice, folder: Folder, rows: Rows, share: float) -> list[CalibrationErrors]:
     """Return the worth of calibrations fitted to *share* of the *rows* of *folder* and judged on the others."""
     operators, steps = ([row for row in rows if row.counts and row.kind == kind] for kind in ("operators", "training"))
     if len(operators) < _ENOUGH:
@@ -279,7 +273,7 @@ def judge_within(
     return [item for item in found if item.after.scored]
 
 
-def _other_operators(bench: FolderDevice, operators: Sequence[MeasuredRow], count: int) -> list[CalibrationErrors]:
+def _other_operators(bench: FolderDevice, operators: Rows, count: int) -> list[CalibrationErrors]:
     """Return one judgement over all operators, each predicted with constants fitted to the others."""
     before: list[MeasuredRow] = []
     after: list[MeasuredRow] = []
@@ -293,9 +287,7 @@ def _other_operators(bench: FolderDevice, operators: Sequence[MeasuredRow], coun
     return [CalibrationErrors("operators", judged, points, *both)] if after else []
 
 
-def judge_by(
-    bench: FolderDevice, fitted: FittedCalibration, short: Sequence[MeasuredRow], rows: Sequence[MeasuredRow]
-) -> list[CalibrationErrors]:
+def judge_by(bench: FolderDevice, fitted: FittedCalibration, short: Rows, rows: Rows) -> list[CalibrationErrors]:
     """Return the worth of *fitted* on *rows*; it is a calibration on the rows *short* of another folder."""
     asked, shapes, networks = set(map(question, short)), set(map(_shape, short)), set(map(_model, fitted.steps))
     new = [row for row in rows if row.counts and question(row) not in asked]
@@ -312,9 +304,7 @@ def judge_by(
     return [bench.judged(fitted, part, words, judged) for judged, part in every if part]
 
 
-def _split(
-    rows: Sequence[MeasuredRow], key: Callable[[MeasuredRow], str], count: int
-) -> tuple[list[MeasuredRow], list[MeasuredRow]]:
+def _split(rows: Rows, key: Callable[[MeasuredRow], str], count: int) -> tuple[list[MeasuredRow], list[MeasuredRow]]:
     """Split *rows* by *key*: return about *count* rows with at most half of the keys, and the rest."""
     keyed = [(digest({"key": key(row)}), row) for row in rows]
     ordered = sorted({name for name, _ in keyed})
@@ -326,5 +316,5 @@ def _split(
     return [row for name, row in keyed if name in chosen], [row for name, row in keyed if name not in chosen]
 
 
-def _some(rows: Sequence[MeasuredRow], count: int) -> list[MeasuredRow]:
+def _some(rows: Rows, count: int) -> list[MeasuredRow]:
     return sorted(rows, key=lambda row: (question(row), row.table, row.line))[:count]

@@ -19,7 +19,7 @@ from validate.compare.calibrating import FolderDevice
 from validate.compare.classes import ClassErrors, class_errors
 from validate.compare.folder import RECORD, Folder, read_folder
 from validate.constants.calibrate import FittedCalibration
-from validate.kinds.kind import MeasuredRow
+from validate.kinds.kind import MeasuredRow, Rows
 from validate.machine.measure.certificate import JUDGES, MOST_BYTES, PARTS
 from validate.machine.measure.table import CERTIFICATE
 
@@ -47,7 +47,7 @@ class CertifiedCalibration:
     left: Sequence[Mapping[str, str]]
     others: Mapping[str, ClassErrors]
 
-    def certificate(self, after: Sequence[MeasuredRow]) -> Certificate:
+    def certificate(self, after: Rows) -> Certificate:
         """Return the certificate, by the judging steps *after* calibration."""
         before, found = (class_errors(steps_of(rows)) for rows in (self.before, after))
         limit = self.environment.get("power_limit_W")
@@ -120,7 +120,7 @@ def certify(
 
 
 def judged_rows(
-    folder: Path, places: comparison.ScoringPlaces, fitted: Sequence[MeasuredRow], calibration: str | None = None
+    folder: Path, places: comparison.ScoringPlaces, fitted: Rows, calibration: str | None = None
 ) -> list[MeasuredRow]:
     """Return the judging steps and operators predicted by *calibration*, but operators that *fitted* ask."""
     if not any((folder / JUDGED / name).is_file() for name in ("training.csv", "ops.csv")):
@@ -130,6 +130,6 @@ def judged_rows(
     return [row for row in rows if row.kind == "training" or (row.kind == "operators" and row.digest not in known)]
 
 
-def steps_of(rows: Sequence[MeasuredRow]) -> list[MeasuredRow]:
+def steps_of(rows: Rows) -> list[MeasuredRow]:
     """Return the steps among the judging *rows*."""
     return [row for row in rows if row.kind == "training"]

@@ -13,7 +13,7 @@ from simulator.results.single import Account
 from simulator.units import format_duration, format_size
 from validate.compare.folder import COLUMNS
 from validate.kinds import KINDS
-from validate.kinds.kind import MeasuredRow
+from validate.kinds.kind import MeasuredRow, Rows
 from validate.machine.measure.timing import FEWEST, median_interval
 from validate.tables.cells import figure
 from validate.tables.statistics import percentile, summarise
@@ -52,7 +52,7 @@ class ClassErrors:
         return " ".join(words) or self.table
 
 
-def class_errors(rows: Sequence[MeasuredRow], table: str = "", by: dict[str, str] | None = None) -> ClassErrors:
+def class_errors(rows: Rows, table: str = "", by: dict[str, str] | None = None) -> ClassErrors:
     """Return the errors of *rows* as one class."""
     counted = [row for row in rows if row.counts]
     known = sorted(row.interval for row in rows if row.interval is not None)
@@ -68,7 +68,7 @@ def class_errors(rows: Sequence[MeasuredRow], table: str = "", by: dict[str, str
     return ClassErrors(table, by or {}, len(rows), len(counted), *figures, sum(held) / len(held) if held else None)
 
 
-def classes_of(rows: Sequence[MeasuredRow]) -> list[ClassErrors]:
+def classes_of(rows: Rows) -> list[ClassErrors]:
     """Return for each table of *rows* the class of all its rows, then those of each axis, a tuple of columns."""
     found = []
     tables = sorted({row.table for row in rows})
@@ -100,7 +100,7 @@ _FEWEST = 5  # smallest class that is searched
 _LEAST = 0.005  # least deviation of log(predicted / measured)
 
 
-def find_outliers(rows: Sequence[MeasuredRow]) -> list[MeasuredRow]:
+def find_outliers(rows: Rows) -> list[MeasuredRow]:
     """Return the rows more than three ``deviations`` (set here) from their class's median log(predicted / measured).
 
     A deviation is that of Rousseeuw and Croux (Alternatives to the median absolute deviation, 1993), and at least the
@@ -127,7 +127,7 @@ def row_class(row: MeasuredRow) -> tuple[str, ...]:
     return (row.table,)
 
 
-def worst_rows(rows: Sequence[MeasuredRow], count: int = 10, of_one_class: int = 3) -> list[MeasuredRow]:
+def worst_rows(rows: Rows, count: int = 10, of_one_class: int = 3) -> list[MeasuredRow]:
     """Return the *count* rows with the largest abs(log(predicted / measured)), at most *of_one_class* of a class."""
     counted = (row for row in rows if row.counts)
     taken: Counter[tuple[str, ...]] = Counter()

@@ -16,7 +16,7 @@ from validate.compare import calibrating
 from validate.compare import classes as by_class
 from validate.compare.folder import TOPOLOGY, Drift, Folder, compare_runs, key_of, load_notes, row_name
 from validate.constants.calibrate import FittedCalibration
-from validate.kinds.kind import Kind, MeasuredRow, MemoryFigure
+from validate.kinds.kind import Kind, MeasuredRow, MemoryFigure, Rows
 from validate.machine.describe.driver import BRANDS, Card, driver_part
 from validate.machine.describe.similar import gpus_of, machines_of
 from validate.machine.measure.duration import duration_s
@@ -150,11 +150,7 @@ def compared(
 
 
 def _by_another(
-    device: calibrating.FolderDevice,
-    folder: Folder,
-    short: Folder,
-    rows: Sequence[MeasuredRow],
-    asked: ComparisonOptions,
+    device: calibrating.FolderDevice, folder: Folder, short: Folder, rows: Rows, asked: ComparisonOptions
 ) -> tuple[list[calibrating.CalibrationErrors], list[str]]:
     fitted, fitted_rows = fit_folder(device, short, asked)
     notes = []

@@ -1,6 +1,6 @@
 """A profiled step compared with the predicted one: kernel classes, exposed communication, largest differences."""
 
-from collections.abc import Sequence
+from operator import add
 
 from simulator.cli.table import table_of
 from simulator.console import PLAIN, Style
@@ -8,7 +8,7 @@ from simulator.errors import Fault, InputError, counted
 from simulator.records import dataclass, sums_by_key
 from simulator.results import duration_column, percent
 from simulator.units import format_duration
-from validate.importing.kineto import CLASSES, Trace, span_at
+from validate.importing.kineto import CLASSES, Kernels, Trace, span_at
 
 _MOST = 10
 _NOTHING = 1e-9
@@ -62,32 +62,30 @@ class ComparedTrace:
 
 def compare_traces(measured: Trace, predicted: Trace, steps: int | None = None) -> ComparedTrace:
     """Compare the mean of *steps* of *measured* (those it marks, if None) with *predicted*, one step."""
-    marks = measured.steps
-    inside, every = list(range(len(measured.kernels))), list(range(len(predicted.kernels)))
+    marks, kernels, every = measured.steps, measured.kernels, predicted.kernels
     if marks:
-        inside = [i for i in inside if span_at(marks, measured.kernels.start_s[i]) is not None]
+        inside = (i for i, start_s in enumerate(kernels.start_s) if span_at(marks, start_s) is not None)
+        kernels = kernels.chosen(list(inside))
     wrong = ""
     if steps is not None and marks and steps != len(marks):
         wrong = f"marks {counted(len(marks), 'step')}, where --steps says {steps}"
-    elif steps is not None and steps > len(inside):
-        wrong = f"holds {counted(len(inside), 'kernel')}, too few for --steps {steps}"
-    elif not inside:
+    elif steps is not None and steps > len(kernels):
+        wrong = f"holds {counted(len(kernels), 'kernel')}, too few for --steps {steps}"
+    elif not len(kernels):
         wrong = "holds no kernel within the steps that it marks"
     if wrong:
         raise InputError(Fault(wrong, measured.shown))
     count = steps or len(marks) or 1
-    start_s, end_s = (marks[0][0], marks[-1][1]) if marks else _ends(measured, inside)
-    seen = _overview(measured, inside, end_s - start_s, count)
-    said = _overview(predicted, every, predicted.origin_s + _ends(predicted, every)[1], 1)
+    start_s, end_s = (marks[0][0], marks[-1][1]) if marks else _ends(kernels)
+    seen = _overview(kernels, end_s - start_s, count, on_host=measured.on_host)
+    said = _overview(every, predicted.origin_s + _ends(every)[1], 1, on_host=predicted.on_host)
     classes, differences = [], []
     for number, kind in enumerate(CLASSES):
-        mine = [i for i in inside if measured.kernels.kind[i] == number]
-        theirs = [i for i in every if predicted.kernels.kind[i] == number]
-        if mine or theirs:
-            mine_s = sum(measured.kernels.time_s[i] for i in mine) / count
-            theirs_s = sum(predicted.kernels.time_s[i] for i in theirs)
-            classes.append(ClassTime(kind, mine_s, theirs_s, len(mine) / count, float(len(theirs))))
-            differences += _differences(kind, measured, mine, predicted, theirs, count)
+        mine, theirs = (of.chosen([i for i, each in enumerate(of.kind) if each == number]) for of in (kernels, every))
+        if len(mine) or len(theirs):
+            figures = sum(mine.time_s) / count, sum(theirs.time_s), len(mine) / count, float(len(theirs))
+            classes.append(ClassTime(kind, *figures))
+            differences += _differences(kind, mine, theirs, (measured.names, predicted.names), count)
     differences.sort(key=lambda each: -abs(each.measured_s - each.predicted_s))
     what = "operators" if measured.on_host else "kernels"
     remarks = {
@@ -102,20 +100,17 @@ def compare_traces(measured: Trace, predicted: Trace, steps: int | None = None) 
     return ComparedTrace(seen, said, tuple(classes), tuple(differences[:_MOST]), count, told)
 
 
-def _ends(trace: Trace, chosen: Sequence[int]) -> tuple[float, float]:
-    kernels = trace.kernels
-    begins, ends = ([kernels.start_s[i] + part * kernels.time_s[i] for i in chosen] for part in (0.0, 1.0))
-    return min(begins, default=0.0), max(ends, default=0.0)
+def _ends(kernels: Kernels) -> tuple[float, float]:
+    ends = map(add, kernels.start_s, kernels.time_s)
+    return min(kernels.start_s, default=0.0), max(ends, default=0.0)
 
 
-def _overview(trace: Trace, chosen: Sequence[int], span_s: float, steps: int) -> Overview:
-    kernels = trace.kernels
-    spans = [(kernels.start_s[i], kernels.time_s[i]) for i in chosen]
-    whole, exposed_s = (sum(time_s for _, time_s in spans) if trace.on_host else _union_s(spans)), 0.0
-    if not trace.on_host:
-        kinds = [kernels.kind[i] for i in chosen]
-        computing = [span for span, kind in zip(spans, kinds, strict=True) if kind not in _HIDES_NOTHING]
-        either = [span for span, kind in zip(spans, kinds, strict=True) if kind == _COLLECTIVE] + computing
+def _overview(kernels: Kernels, span_s: float, steps: int, *, on_host: bool) -> Overview:
+    spans = list(zip(kernels.start_s, kernels.time_s, strict=True))
+    whole, exposed_s = (sum(kernels.time_s) if on_host else _union_s(spans)), 0.0
+    if not on_host:
+        computing = [span for span, kind in zip(spans, kernels.kind, strict=True) if kind not in _HIDES_NOTHING]
+        either = [span for span, kind in zip(spans, kernels.kind, strict=True) if kind == _COLLECTIVE] + computing
         exposed_s = _union_s(either) - _union_s(computing)
     idle_s = span_s - whole if span_s - whole > _NOTHING * span_s else 0.0  # ignore rounding errors
     return Overview(span_s / steps, whole / steps, exposed_s / steps, idle_s / steps)
@@ -130,23 +125,22 @@ def _union_s(spans: list[tuple[float, float]]) -> float:
 
 
 def _differences(
-    kind: str, measured: Trace, mine: Sequence[int], predicted: Trace, theirs: Sequence[int], steps: int
+    kind: str, mine: Kernels, theirs: Kernels, named: tuple[list[str], list[str]], steps: int
 ) -> list[Difference]:
     """Return the differences in a class: kernel by kernel if their numbers are equal, else for the class as a whole."""
-    ours, other = measured.kernels, predicted.kernels
+    measured, predicted = named
     if len(mine) == steps * len(theirs):
         found = []
-        for place, their in enumerate(theirs):
-            same = mine[place :: len(theirs)]
-            mine_s = sum(ours.time_s[i] for i in same) / steps
-            names = predicted.names[other.name[their]], measured.names[ours.name[same[0]]]
-            found.append(Difference(kind, *names, mine_s, other.time_s[their]))
+        for place, theirs_s in enumerate(theirs.time_s):
+            mine_s = sum(mine.time_s[place :: len(theirs)]) / steps
+            names = predicted[theirs.name[place]], measured[mine.name[place]]
+            found.append(Difference(kind, *names, mine_s, theirs_s))
         return found
-    by_name = sums_by_key((ours.name[i], ours.time_s[i]) for i in mine)
-    most = measured.names[max(by_name, key=lambda name: by_name[name])] if by_name else ""
+    by_name = sums_by_key(zip(mine.name, mine.time_s, strict=True))
+    most = measured[max(by_name, key=lambda name: by_name[name])] if by_name else ""
     each_step = len(mine) / steps
     name = f"{each_step:.4g} kernel{'s' * (each_step != 1)}, {len(theirs)} predicted"
-    return [Difference(kind, name, most, sum(by_name.values()) / steps, sum(other.time_s[i] for i in theirs))]
+    return [Difference(kind, name, most, sum(by_name.values()) / steps, sum(theirs.time_s))]
 
 
 SCHEMA_VERSION = 1

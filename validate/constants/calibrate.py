@@ -20,7 +20,7 @@ from simulator.records import dataclass, field, lists_by_key, replace
 from simulator.results import taken
 from validate.constants.families import Prior, calibrating_rows, countable, device_rows
 from validate.constants.fit import LeastSquares, least_errors
-from validate.kinds.kind import MeasuredRow, RowQuestion
+from validate.kinds.kind import MeasuredRow, RowQuestion, Rows
 from validate.kinds.timing import between_events_s
 from validate.tables.cells import NotScored
 from validate.tables.names import RowNames
@@ -63,7 +63,7 @@ class FittedCalibration:
         return {name: count for name, count in found.items() if count}
 
 
-def fit_calibration(session: Session, part: str, rows: Sequence[MeasuredRow]) -> FittedCalibration:
+def fit_calibration(session: Session, part: str, rows: Rows) -> FittedCalibration:
     """Return *part*'s factors fitted to *rows*; raises InputError if none is predicted, MissingDependency."""
     bare = session.calibrated({})
     usable = []
@@ -93,7 +93,7 @@ def fit_calibration(session: Session, part: str, rows: Sequence[MeasuredRow]) ->
 
 
 def _fitted(
-    session: Session, part: str, rows: Sequence[MeasuredRow], mine: Sequence[MeasuredRow], kept: frozenset[str]
+    session: Session, part: str, rows: Rows, mine: Rows, kept: frozenset[str]
 ) -> tuple[Calibration, LeastSquares]:
     """Return *part*'s factors fitted to *mine*, those of *rows* without classes *kept* at the data sheet's rates."""
     classes = {name for row in mine for name in kernel_classes(row.asks.question)}
@@ -128,7 +128,7 @@ def _fitted(
 _Seconds = tuple[float, float, float]  # of a row: by the data sheet, by other rows' factors, and measured
 
 
-def _lost(session: Session, rows: Sequence[MeasuredRow], unseen: Sequence[float]) -> frozenset[str]:
+def _lost(session: Session, rows: Rows, unseen: Sequence[float]) -> frozenset[str]:
     """Return the kernel classes that gain nothing; *unseen* are log errors of *rows* by factors from the other rows."""
     judged: list[tuple[str, tuple[str, _Seconds]]] = []
     for row, error in zip(rows, unseen, strict=True):
@@ -253,7 +253,7 @@ class _Point:
 
 
 def fit_neighbours(
-    session: Session, part: str, rows: Sequence[MeasuredRow], factors: Calibration
+    session: Session, part: str, rows: Rows, factors: Calibration
 ) -> tuple[tuple[Neighbourhood, ...], dict[int, float]]:
     """Return the neighbourhoods of *part* that its measured *rows* show to help, beside the calibration *factors*.
 
@@ -268,7 +268,7 @@ def fit_neighbours(
     return tuple(known), unseen
 
 
-def _points(session: Session, part: str, rows: Sequence[MeasuredRow], factors: Calibration) -> dict[str, list[_Point]]:
+def _points(session: Session, part: str, rows: Rows, factors: Calibration) -> dict[str, list[_Point]]:
     """Return the usable *rows* by variety: those of one variety whose time follows that of their kernels."""
     found: dict[str, list[_Point]] = {}
     for number, row in enumerate(rows):

@@ -16,7 +16,7 @@ from simulator.records import dataclass, field, lists_by_key, own_data
 from simulator.topology.parts import GpuPart
 from simulator.workload.operators import Attention
 from validate.kinds import KINDS, OPERATORS
-from validate.kinds.kind import MeasuredRow, every_row, read_measurements
+from validate.kinds.kind import MeasuredRow, Rows, every_row, read_measurements
 from validate.kinds.timing import replays
 from validate.tables.cells import NotScored
 from validate.tables.names import RowNames
@@ -207,7 +207,7 @@ def device_rows(table: Table, names: RowNames) -> dict[str, list[MeasuredRow]]:
     return found
 
 
-def countable(rows: Sequence[MeasuredRow], session: Session, trust: Collection[str]) -> list[MeasuredRow]:
+def countable(rows: Rows, session: Session, trust: Collection[str]) -> list[MeasuredRow]:
     """Return *rows* of *trust* with a prediction and a plausible time; the others say why not in ``skipped``."""
     found = []
     for row in (row for row in rows if not row.skipped):
@@ -225,7 +225,7 @@ def countable(rows: Sequence[MeasuredRow], session: Session, trust: Collection[s
     return found
 
 
-def calibrating_rows(rows: Sequence[MeasuredRow], chosen: Collection[str]) -> list[MeasuredRow]:
+def calibrating_rows(rows: Rows, chosen: Collection[str]) -> list[MeasuredRow]:
     """Return the fastest of *rows* for each digest *chosen*, in order; none of equal questions that are far apart."""
     alike = lists_by_key((row.digest, row) for row in rows if row.digest in chosen)
     best = [min(alike[key], key=lambda row: row.time_s) for key in sorted(alike)]

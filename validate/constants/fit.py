@@ -21,7 +21,7 @@ from simulator.errors import InputError, MissingDependency
 from simulator.records import dataclass, lists_by_key, replace
 from simulator.topology.parts import CpuPart
 from validate.constants.families import Family, FitStage, Prior, Term, in_use
-from validate.kinds.kind import MeasuredRow
+from validate.kinds.kind import MeasuredRow, Rows
 from validate.tables.cells import NotScored
 from validate.tables.statistics import HELD_OUT, is_sampled, percentile
 
@@ -33,7 +33,6 @@ _LINE_STEP = 0.02  # the same where errors are linearised: above rounding errors
 _AT_BOUND = 1e-3  # distance from a bound, in logarithms, below which a constant counts as at its bound
 
 
-Rows = Sequence[MeasuredRow]
 Values = Mapping[str, float]  # constants by name
 LogErrors = Callable[[Values], Sequence[float]]  # of all rows, log(predicted / measured)
 

@@ -5,8 +5,6 @@ columns differ between versions; for collectives the framework is ``nccl``.  How
 left out: docs/published.md and the README of validate/measurements/published-nvidia.
 """
 
-from __future__ import annotations
-
 import re
 import zipfile
 import zlib
@@ -86,7 +84,7 @@ def _graded(times: Mapping[str, Times]) -> dict[str, dict[Shape, Graded]]:
     return {framework: {shape: graded(shape, of[shape]) for shape in sorted(of)} for framework, of in medians.items()}
 
 
-def _newest(source: Source, what: str, device: str, word: str, left_out: LeftOut) -> list[SourceTable]:
+def _newest(source: "Source", what: str, device: str, word: str, left_out: LeftOut) -> "list[SourceTable]":
     tables = source.newest(what, device)
     for table in source.tables(what):
         if table.device == device and table not in tables:
@@ -94,11 +92,12 @@ def _newest(source: Source, what: str, device: str, word: str, left_out: LeftOut
     return tables
 
 
+Imported = tuple[list[Row], Sequence["SourceTable"]]  # rows, and the tables that they are from
 Products = Mapping["SourceTable", tuple[Times, str, LeftOut]]
 """By table the seconds of shapes (m, n, k), their precision, and skipped rows."""
 
 
-def read_products(source: Source) -> Products:
+def read_products(source: "Source") -> Products:
     """Return products of all devices, of whose shapes those of most tables count; raises InputError."""
     found: dict[SourceTable, tuple[Times, str, LeftOut]] = {}
     for table in source.tables("gemm"):
@@ -117,9 +116,7 @@ def read_products(source: Source) -> Products:
     return found
 
 
-def product_rows(
-    products: Products, device: str, share: int, left_out: LeftOut
-) -> tuple[list[Row], Sequence[SourceTable]]:
+def product_rows(products: Products, device: str, share: int, left_out: LeftOut) -> Imported:
     """Return the rows of *device* and their tables, of each framework the newest with the grid, else the newest."""
     counted = Counter(frozenset(times) for times, _, _ in products.values())
     grid = max(counted, key=lambda shapes: (counted[shapes], len(shapes)), default=frozenset())
@@ -156,9 +153,7 @@ def is_cold(shape: Shape, framework: str, l2_bytes: float) -> bool:
     return _BYTES * (_OPERATORS * n * k + inputs * m * k + m * n) > l2_bytes
 
 
-def attention_rows(
-    source: Source, device: str, share: int, left_out: LeftOut
-) -> tuple[list[Row], Sequence[SourceTable]]:
+def attention_rows(source: "Source", device: str, share: int, left_out: LeftOut) -> Imported:
     """Return the rows of *device* and their tables; *left_out* counts skipped rows by reason; raises InputError."""
     tables = _newest(source, "context_attention", device, "attention", left_out)
     for table in source.newest("generation_attention", device):
@@ -178,7 +173,7 @@ def attention_rows(
     return rows, tables
 
 
-def _attention_times(source: Source, table: SourceTable, left_out: LeftOut) -> Times:
+def _attention_times(source: "Source", table: "SourceTable", left_out: LeftOut) -> Times:
     times: Times = {}
     for cell, number in source.rows(table, _READ["columns"]["context_attention"]):
         time_s = latency_s(cell("latency"))
@@ -198,7 +193,7 @@ def _attention_times(source: Source, table: SourceTable, left_out: LeftOut) -> T
     return times
 
 
-def collective_rows(source: Source, device: str, left_out: LeftOut) -> tuple[list[Row], Sequence[SourceTable]]:
+def collective_rows(source: "Source", device: str, left_out: LeftOut) -> Imported:
     """Return rows of *device*'s machine and their tables; *left_out* counts reasons. Raises InputError."""
     tables = _newest(source, "nccl", device, "collective", left_out)
     machine = MACHINES.get(device)

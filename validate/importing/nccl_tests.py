@@ -16,6 +16,7 @@ from validate.importing.nccl_table import settings_in, shown_in
 
 _PROGRAMS: Mapping[str, Collective] = printed.LOGS["programs"]
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+Rows = Sequence[printed.Row]
 _MOST_TOLD = 6  # rows that cannot be read
 _AN_ERROR = 0.12  # relative error of a ratio of two figures with two or three digits
 
@@ -150,7 +151,7 @@ def unread_words(unread: Sequence[printed.UnreadRow]) -> str:
     return f"{counted(len(unread), 'row')} not read: {told}{more}"
 
 
-def _points(rows: Sequence[printed.Row]) -> tuple[printed.Row, ...]:
+def _points(rows: Rows) -> tuple[printed.Row, ...]:
     """Return the sizes above zero in order; of a size measured several times, the median."""
     by_size = lists_by_key((row.size_bytes, row) for row in rows if row.size_bytes)
     found = []
@@ -262,9 +263,7 @@ def _json_row(entry: object, where: str) -> printed.Row | str:
     return printed.Row(size, *times, wrong, dtype, redop, root, halves, where)
 
 
-def _collective(
-    rows: Sequence[printed.Row], program: str | None, said: str | None, n_ranks: int, shown: str
-) -> Collective:
+def _collective(rows: Rows, program: str | None, said: str | None, n_ranks: int, shown: str) -> Collective:
     named = _PROGRAMS.get(program) if program is not None else None
     if program is not None and named is None:
         raise InputError(Fault(f"is of {program}_perf, which is not modelled; {', '.join(_PROGRAMS)} are", shown))
@@ -284,7 +283,7 @@ def _collective(
     raise InputError(Fault("does not say what was exchanged; say it, for example --collective all-gather", shown))
 
 
-def _ranks(rows: Sequence[printed.Row], collective: Collective, shown: str) -> int:
+def _ranks(rows: Rows, collective: Collective, shown: str) -> int:
     """Return the ranks that bus over algorithm bandwidth at the largest sizes tells; raises InputError if unclear."""
     ratios = [row.ratio for row in rows[-5:] if math.isfinite(row.ratio) and row.ratio > 0]
     if ratios and bus_factor(collective, 4) != bus_factor(collective, 8):

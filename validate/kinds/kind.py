@@ -291,6 +291,9 @@ class MeasuredRow:
         return relative_error(time_s, self.time_s) if known and time_s is not None else None
 
 
+Rows = Sequence[MeasuredRow]
+
+
 def every_row(table: Table, kind: Kind, names: RowNames) -> Iterator[MeasuredRow]:
     """Yield the rows of *table* in order, also those that cannot be read as questions."""
 

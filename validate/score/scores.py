@@ -1,7 +1,5 @@
 """Compact storage of scored rows, some 20 bytes each (:class:`Scores`), the errors of groups of them, and scaling."""
 
-from __future__ import annotations
-
 import math
 from array import array
 from collections import Counter
@@ -77,7 +75,7 @@ class Scores:
         rows = (row for lines, errors, _ in every for row in zip(lines, errors, strict=True))
         return {line: error for line, error in rows if not math.isnan(error)}
 
-    def skipped(self) -> dict[str, array[int]]:
+    def skipped(self) -> dict[str, "array[int]"]:
         """Return the lines of rows that do not count, by the reason, in order of first occurrence."""
         reasons = ((reason, of.values()) for reason, of in self._kept.items() if reason)
         return {reason: array("I", sorted(line for lines, *_ in of for line in lines)) for reason, of in reasons}
@@ -91,25 +89,25 @@ class Scores:
         """Return (name, its errors, ours) of each published predictor, over the scored rows that it also predicts."""
         return [(name, summarise(theirs), summarise(ours)) for name, (theirs, ours) in sorted(self._published.items())]
 
-    def whole(self) -> ScoreGroup:
+    def whole(self) -> "ScoreGroup":
         """Return the rows as one group."""
         return self._group({}, self._rows)
 
-    def groups(self, axes: Sequence[str]) -> list[ScoreGroup]:
+    def groups(self, axes: Sequence[str]) -> "list[ScoreGroup]":
         """Return the groups of rows with equal labels along *axes*, sorted; rows that lack one are in no group."""
         places = [self.names.index(axis) for axis in axes]
         along = ((tuple([text for at in places if (text := labels[at]) is not None]), labels) for labels in self._rows)
         found = lists_by_key(pair for pair in along if len(pair[0]) == len(axes))
         return [self._group(dict(zip(axes, each, strict=True)), found[each]) for each in sorted(found, key=_order)]
 
-    def without(self, axes: Sequence[str]) -> tuple[list[str], ScoreGroup]:
+    def without(self, axes: Sequence[str]) -> tuple[list[str], "ScoreGroup"]:
         """Return those of *axes* for which some rows have no label, and those rows as one group."""
         places = {axis: self.names.index(axis) for axis in axes}
         lacking = [labels for labels in self._rows if any(labels[at] is None for at in places.values())]
         missing = [axis for axis, at in places.items() if any(labels[at] is None for labels in lacking)]
         return missing, self._group({}, lacking)
 
-    def _group(self, by: dict[str, str], every: Iterable[_Labels]) -> ScoreGroup:
+    def _group(self, by: dict[str, str], every: Iterable[_Labels]) -> "ScoreGroup":
         of_all = list(every)
         counted = [self._kept[""][labels] for labels in of_all if labels in self._kept[""]]
         errors = summarise(_known(each[1] for each in counted))
@@ -117,7 +115,7 @@ class Scores:
         return ScoreGroup(by, sum(self._rows[labels] for labels in of_all), errors, baseline)
 
 
-def _known(errors: Iterable[array[float]]) -> list[float]:
+def _known(errors: Iterable["array[float]"]) -> list[float]:
     return [error for each in errors for error in each if not math.isnan(error)]
 
 
