@@ -1,7 +1,5 @@
 """The recommended way among results, and the reason for it (docs/decisions/results.md)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -98,7 +96,7 @@ def _than(best: Answer, other: Answer, among: Sequence[Answer]) -> str:
     return f"{times_words(ratio.value)} times as fast as {called}{more}"
 
 
-def _lost_by(best: TrainingResult, other: TrainingResult) -> str:
+def _lost_by(best: "TrainingResult", other: "TrainingResult") -> str:
     """Return what the slower *other* waits for, or what bounds it."""
     from simulator.results.headline import over_words
     from simulator.results.rates import rates_of
@@ -126,7 +124,7 @@ def _lost_by(best: TrainingResult, other: TrainingResult) -> str:
     return f"{begin}waits {waited} communication{over_words(other)}{against}{besides}"
 
 
-def _rest_words(best: TrainingResult, other: TrainingResult) -> str:
+def _rest_words(best: "TrainingResult", other: "TrainingResult") -> str:
     """Return what of *other* takes most longer than in *best*, besides communication: a wait, or a kind of kernels."""
     from simulator.results.step_view import LOST, SHARE_WORDS, kernel_words, time_shares
 
@@ -178,7 +176,7 @@ def _s_a_sample(result: Answer) -> float:
     return 1.0 / result.throughput if result.throughput > 0 else 0.0
 
 
-def _remedied(best: TrainingResult, other: TrainingResult, among: Sequence[TrainingResult]) -> str:
+def _remedied(best: "TrainingResult", other: "TrainingResult", among: Sequence["TrainingResult"]) -> str:
     """Return how long *other*, which does not fit, takes with the first change with which it does, against *best*."""
     change = next((each for each in other.remedies if each.step_time_s is not None and each.trains_all), None)
     if change is None or change.step_time_s is None:
@@ -211,7 +209,7 @@ def _because(best: Result, other: Result, name: str, called: str) -> str:
     return f"{name} takes {took}; {called} {instead}"
 
 
-def steps_verdict(results: Sequence[TrainingResult]) -> list[str]:
+def steps_verdict(results: Sequence["TrainingResult"]) -> list[str]:
     """Return the fastest way to run a step and why, in a few sentences; machines are compared by throughput."""
     from simulator.results.headline import lacks, unfit_words
     from simulator.results.step_confidence import may_overflow

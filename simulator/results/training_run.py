@@ -1,7 +1,5 @@
 """A step on one or several devices, as plain data: :class:`TrainingRun`; one change of it; failures of a run of it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import exp, expm1, inf, sqrt
 from typing import TYPE_CHECKING, Literal
@@ -37,7 +35,7 @@ class DeviceMemory:
     need: MemoryNeed
     peak_flops_per_s: float
     stage: int | None = None
-    network: Network | None = field(default=None, compare=False, repr=False)
+    network: "Network | None" = field(default=None, compare=False, repr=False)
     shares: tuple[float, ...] = field(default=(), compare=False, repr=False)
 
 
@@ -86,17 +84,17 @@ class TrainingRun:
     exchanged_bytes: float = 0.0
     pace: float = 1.0  # time of the slowest rank relative to the mean
     is_bound: bool = False
-    servers: ServerRun | None = None
-    offload: OffloadRun | None = None
-    checkpoints: Checkpoints | None = None
+    servers: "ServerRun | None" = None
+    offload: "OffloadRun | None" = None
+    checkpoints: "Checkpoints | None" = None
     shares: tuple[tuple[str, str, int], ...] = ()
     clock: StepClock | None = None
-    alternatives: tuple[Alternative, ...] = ()
-    remedies: tuple[Remedy, ...] = ()
-    input: InputRun | None = None
-    what_if: tuple[Alternative, ...] = ()  # gains of single changes, the largest first
+    alternatives: "tuple[Alternative, ...]" = ()
+    remedies: "tuple[Remedy, ...]" = ()
+    input: "InputRun | None" = None
+    what_if: "tuple[Alternative, ...]" = ()  # gains of single changes, the largest first
     changed: ChangeEffect | None = None
-    shared: SharedNetwork | None = None
+    shared: "SharedNetwork | None" = None
 
     @property
     def machine(self) -> str:

@@ -15,12 +15,14 @@ from operator import attrgetter
 from statistics import fmean, median
 from typing import Any
 
+import numpy as np
+
 from simulator.api import Session
 from simulator.api.calibrations import StepKernel, kernel_shapes, longest_kernel, places_of, step_kernels
 from simulator.cli.options import parse_count
 from simulator.cli.table import table_of
 from simulator.console import choose_style
-from simulator.errors import InputError, MissingDependency
+from simulator.errors import InputError
 from simulator.questions.calibration import Shape
 from simulator.questions.checks import From
 from simulator.questions.options import StepOptions
@@ -57,7 +59,7 @@ class MeasurableOperator:
 
 
 def chosen(candidates: Sequence[MeasurableOperator], count: int) -> list[MeasurableOperator]:
-    """Return the *count* *candidates* that narrow most, in order; raises MissingDependency without NumPy."""
+    """Return the *count* *candidates* that narrow most, in order."""
     fields = [_Field(mine) for _, mine in sorted(lists_by_key((each.variety, each) for each in candidates).items())]
     found: list[MeasurableOperator] = []
     while len(found) < count and any(field.gain > 0.0 for field in fields):
@@ -69,11 +71,6 @@ class _Field:
     """The candidates of one variety: the covariance of their errors given what was taken, and the best of the rest."""
 
     def __init__(self, candidates: Sequence[MeasurableOperator]) -> None:
-        try:
-            import numpy as np
-        except ImportError:
-            raise MissingDependency("choosing operators needs NumPy; in the clone: pip install -e '.[fit]'") from None
-        self._np: Any = np
         self._all = sorted(candidates, key=lambda each: (each.shape, str(each.key)))
         places = places_of(self._all[0].variety, [each.shape for each in self._all])
         squares: Any = 0.0
@@ -92,14 +89,14 @@ class _Field:
     def _next(self) -> None:
         known = self._weight @ self._covariance**2 + ((self._steps @ self._covariance) ** 2).sum(axis=0)
         gains = known / (self._covariance.diagonal() + NOISE)
-        gains = self._np.where(self._left, gains, 0.0)
-        self._best = int(self._np.argmax(gains))
+        gains = np.where(self._left, gains, 0.0)
+        self._best = int(np.argmax(gains))
         self.gain = float(gains[self._best])
 
     def take(self) -> MeasurableOperator:
         i = self._best
         column = self._covariance[:, i].copy()
-        self._covariance -= self._np.outer(column, column) / (column[i] + NOISE)
+        self._covariance -= np.outer(column, column) / (column[i] + NOISE)
         self._left[i] = False
         self._next()
         return self._all[i]

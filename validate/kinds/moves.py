@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
+from string import Template
 
 from simulator.api.context import ALPHA_S, is_strategy, machines_fitted_to
 from simulator.errors import one_line
@@ -168,25 +169,13 @@ def _beside_work(cell: Cell, names: RowNames, copy: single.CopyQuestion) -> RowQ
     gpu = machine.nodes[machine.gpus[copy.src]].name
     first, last = ("cpu", gpu) if copy.kind == "h2d" else (gpu, "cpu")
     repeats = cells.whole_cell("repeats", cell("repeats"), _MOST)
-    held = ["schema_version: 1", "name: work and a copy", "software: {depth: 0}", "program:"]
-    held.append(f"- {{run: {{compute: {_HELD_S} s}}, device: {gpu}}}")
-    lines = list(held)
-    if note.startswith(_BESIDE):
-        lines += [
-            f"- {{record: all issued, stream: {gpu}/compute}}",
-            f"- {{hold: {gpu}/copies, until: all issued}}",
-            f"- {{tensor: copied, size: {copy.size_bytes:.0f} B, device: {first}}}",
-            f"- {{copy: copied, to: {last}, pinned: {str(copy.pinned).lower()}, blocking: false, stream: copies}}",
-        ]
-    lines.append(f'- {{repeat: {repeats}, do: [{{run: "{work}", device: {gpu}}}]}}')
-    if note.startswith(_BESIDE):
-        lines += [f"- {{record: copied, stream: {gpu}/copies}}", f"- {{hold: {gpu}/compute, until: copied}}"]
-    lines.append(f"- {{run: {{compute: 0 s}}, device: {gpu}}}")
+    said = {"gpu": gpu, "first": first, "last": last, "bytes": f"{copy.size_bytes:.0f}", "seconds": _HELD_S}
+    said |= {"pinned": str(copy.pinned).lower(), "repeats": repeats, "work": work}
+    parts = {name: Template(text).substitute(said) for name, text in WORDS["programs"].items()}
+    ways = list(parts) if note.startswith(_BESIDE) else ["held", "work", "last", "end"]
     whole, alone = (
-        single.ProgramQuestion(
-            where=copy.where, workload="", text="\n".join([*text, f"- wait: {gpu}/compute", ""]), device=gpu
-        )
-        for text in (lines, held)
+        single.ProgramQuestion(where=copy.where, workload="", text="".join(map(parts.__getitem__, way)), device=gpu)
+        for way in (ways, ["held", "end"])
     )
     return RowQuestion(whole, timing=Timed(less_s, (alone,)))  # the work behind what held the device up
 

@@ -1,7 +1,5 @@
 """Measured and predicted times as text, as one JSON document with the environment (errors: fractions), and files."""
 
-import csv
-import io
 import json
 import os
 import platform
@@ -22,6 +20,7 @@ from validate.machine.cluster.cases import ClusterResults
 from validate.machine.cluster.network import CommandFailed, LinkShape, run_shell
 from validate.machine.measure.host import cpu_facts, usable_threads
 from validate.machine.measure.timing import FEWEST
+from validate.tables.cells import csv_bytes
 from validate.tables.statistics import Errors, summarise
 
 Outcomes = Sequence[cases.CaseOutcome]
@@ -231,8 +230,4 @@ def csv_table(outcomes: Outcomes, torch_version: str, limited: Collection[LinkSh
         row["trust"] = "C" if case.shape in limited else "A"
         row["note"] = f"{case.strategy.name}; median of {measured.samples}{known}"
         rows.append(row)
-    text = io.StringIO()
-    writer = csv.DictWriter(text, rows[0] if rows else (), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    return csv_bytes([list(rows[0]), *(list(row.values()) for row in rows)]).decode()

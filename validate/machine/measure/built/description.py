@@ -166,10 +166,11 @@ def _of_batch(value: Any, batch: int) -> Any:
 Cells = dict[str, str | int]
 OPERATORS: Mapping[str, Any] = json.loads(Path(__file__).with_name("operators.json").read_text(encoding="utf-8"))
 """Elementwise ``functions`` that are measured, with the number of tensors that they read, and those of them
-``with_gradient`` kernels of their own; ``products``; operators that autocast computes ``in_fp32``; the phases of
-``backward`` passes; and the sizes whose product an operator ``reads`` of each input, the last of all that follow.  Of
-functions: those ``of_two`` tensors, ``choosing`` by a mask that stays in the cache, ``losses``; what torch has
-``renamed``, gives an ``in_place_option`` and no function of its own, or has ``not_in_torch``; ``no_unary`` functions.
+``with_gradient`` kernels of their own; an operator's ``cells`` by size, where others are usual; ``products``; operators
+that autocast computes ``in_fp32``; the phases of ``backward`` passes; and the sizes whose product an operator ``reads``
+of each input, the last of all that follow.  Of functions: those ``of_two`` tensors, ``choosing`` by a mask that stays
+in the cache, ``losses``; what torch has ``renamed``, gives an ``in_place_option`` and no function of its own, or has
+``not_in_torch``; ``no_unary`` functions.
 """
 
 
@@ -220,44 +221,32 @@ def _dtype(policy: str, operator: str) -> str:
 
 
 def _cells(layer: DescribedLayer) -> Cells | str:
-    s = layer.size
+    s, sizes = layer.size, layer.sizes
+    op, columns, usual = OPERATORS["cells"].get(layer.operator, ("", {}, {}))
+    if op and all((sizes.get(name) or value) == value for name, value in usual.items()):
+        return {"op": op, **{column: s(name, name == "batch") for column, name in columns.items()}}
     match layer.operator:
         case "Linear":
-            bias = layer.sizes.get("bias", True)
-            head: Cells = {} if bias else {"variant": "lm_head"}
+            head: Cells = {} if sizes.get("bias", True) else {"variant": "lm_head"}
             return {"op": "linear", **head, "batch": 1, "m": s("rows"), "n": s("outputs"), "k": s("inputs")}
-        case "MatMul" if layer.sizes.get("layout", "NN") == "NN":
-            return {"op": "bmm", "batch": s("batch", 1), "m": s("m"), "n": s("n"), "k": s("k")}
         case "Conv2d":
             return _conv(layer)
-        case "LayerNorm" if layer.sizes.get("kind", "layer_norm") == "layer_norm":
-            return {"op": "layer_norm", "rows": s("rows"), "cols": s("cols")}
-        case "Softmax" if not layer.sizes.get("kernel"):
-            return {"op": "softmax", "rows": s("rows"), "cols": s("cols")}
-        case "BatchNorm":
-            sizes = {"batch": s("batch"), "c_in": s("channels"), "h_in": s("height"), "w_in": s("width")}
-            return {"op": "batch_norm", **sizes}
-        case "Elementwise" if OPERATORS["functions"].get(layer.sizes["function"]) == s("inputs", 1):
-            return {"op": "elementwise", "variant": str(layer.sizes["function"]), "rows": 1, "cols": s("elements")}
-        case "Pool" if layer.sizes["kind"] == "max" and s("kernel_h") == s("kernel_w"):
+        case "Elementwise" if OPERATORS["functions"].get(sizes["function"]) == s("inputs", 1):
+            return {"op": "elementwise", "variant": str(sizes["function"]), "rows": 1, "cols": s("elements")}
+        case "Pool" if sizes["kind"] == "max" and s("kernel_h") == s("kernel_w"):
             return _max_pool(layer)
-        case "Embedding":
-            return {"op": "embedding", "rows": s("rows"), "cols": s("cols")}
         case "Attention" if s("value_size") in (0, s("head_size")) and not s("window"):
-            way: Cells = {"variant": "causal"} if layer.sizes.get("causal") else {}
+            way: Cells = {"variant": "causal"} if sizes.get("causal") else {}
             lengths = {"m": s("query_length"), "n": s("key_length"), "k": s("head_size")}
             shared = {"heads": s("heads"), "kv_heads": s("kv_heads")} if s("kv_heads") not in (0, s("heads")) else {}
             return {"op": "attention", **way, "batch": s("batch") * s("heads"), **lengths, **shared}
-        case "GroupedLinear" if not s("busiest") and layer.sizes.get("grouping", "kernel") == "kernel":
-            sizes = {"m": s("rows") // s("experts"), "n": s("outputs"), "k": s("inputs")}
-            return {"op": "grouped_linear", "batch": s("experts"), **sizes}
-        case "CrossEntropy":
-            return {"op": "cross_entropy", "rows": s("rows"), "cols": s("cols")}
-        case "Recurrent" if s("inputs") == s("hidden") and layer.sizes["cell"] != "rnn":
+        case "GroupedLinear" if not s("busiest") and sizes.get("grouping", "kernel") == "kernel":
+            each = {"m": s("rows") // s("experts"), "n": s("outputs"), "k": s("inputs")}
+            return {"op": "grouped_linear", "batch": s("experts"), **each}
+        case "Recurrent" if s("inputs") == s("hidden") and sizes["cell"] != "rnn":
             cell = {"batch": s("batch"), "hidden": s("hidden"), "timesteps": s("timesteps")}
-            return {"op": str(layer.sizes["cell"]), **cell}
-    words = layer.sizes.get("function") or layer.operator
-    return f"no case measures {words} by itself in these sizes"
+            return {"op": str(sizes["cell"]), **cell}
+    return f"no case measures {sizes.get('function') or layer.operator} by itself in these sizes"
 
 
 def _max_pool(layer: DescribedLayer) -> Cells | str:
