@@ -278,6 +278,10 @@ def _cluster(lookup: Resolver, folder: Path | None, n_nodes: int | None, fabric:
         if cluster.groups:
             raise InputError(source.fault(("cluster", "groups"), str(error), key=True)) from None
         raise
+    if spec.power_budget is not None:
+        raise InputError(
+            source.fault(("power_budget",), "power_budget: is one machine's; put it into the file of the node")
+        )
     price = spec.price_per_hour.times(more) if spec.price_per_hour else made.price_per_hour
     shared = spec.shared_network or made.shared_network if fabric is None else None
     made = replace(made, price_per_hour=price, messages=cluster.messages, file=source.file, shared_network=shared)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 
 from simulator import topology as t
 from simulator.errors import FAULTS_SHOWN, Fault, InputError, nearest, one_line
-from simulator.records import lists_by_key, sums_by_key
+from simulator.records import lists_by_key, replace, sums_by_key
 from simulator.topology import catalogue, schema
 from simulator.topology.catalogue import kept_positions
 from simulator.topology.parts import CpuPart, DeviceKind, GpuPart, LinkPart, NicPart, Part, StoragePart, SwitchPart
@@ -97,6 +97,7 @@ class Resolver:
             self._whole()
             self._ports(wires)
             self._connected(wires)
+            self._within_power()
         self.raise_faults()
         devices, n_nodes = t.on_hosts(list(self.devices.values()), wires)
         told = self.source, self.devices, self.keys, wires
@@ -108,6 +109,23 @@ class Resolver:
             file=self.source.file,
             notes=(*t.lane_notes(*told), *t.cable_notes(*told)),
         )
+
+    def _within_power(self) -> None:
+        """Hold each GPU to its share of ``power_budget``, as the limits of ``nvidia-smi -pl`` do."""
+        budget_W, path = self.spec.power_budget, ("power_budget",)
+        gpus = [(each, each.part) for each in self.devices.values() if isinstance(each.part, GpuPart)]
+        if budget_W is None or not gpus:
+            return
+        share_W = budget_W / len(gpus)
+        for device, part in gpus:
+            if part.board_power is None:
+                self.fault(
+                    path,
+                    f"power_budget: {device.name} has no board_power, which its share, {share_W:.0f} W, would lower",
+                )
+            elif share_W < part.board_power:
+                held = part.model_copy(update={"board_power": share_W})
+                self.devices[device.name] = replace(device, part=held)
 
     def part(self, name: str | None, kind: type[AnyKind], path: _Path) -> AnyKind | None:
         """Return the part *name* of the file or catalogue; None without *name*, or after a fault if there is none."""

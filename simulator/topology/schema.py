@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, mo
 from simulator.errors import one_line
 from simulator.records import dataclass
 from simulator.topology.parts import DeviceKind, Duplex, LinkKind, OwnPart, Strict, told
-from simulator.units import Bandwidth, Duration, MemorySize, Share
+from simulator.units import Bandwidth, Duration, MemorySize, Power, Share
 
 MAX_NAMES = 65_536
 _MAX_DIGITS = 9
@@ -295,6 +295,7 @@ class TopologyFile(Strict):
     source: str = told("Where the structure comes from; starts with UNVERIFIED where nobody read it", "")
     trays: int = told("Computers whose GPUs share its NVLinks, each as many; tables call them nodes", 1, ge=1, le=1024)
     price_per_hour: PriceField | None = told("What all of it costs, for example 31.22 USD; none is built in")
+    power_budget: Power | None = told("What all GPUs of the machine may draw together, each an equal share")
     shared_network: Share | None = told("Other jobs use the network between machines: how much lower its rates may be")
     parts: dict[str, OwnPart] = told("Parts of your own, beside those of the catalogue", {})
     devices: dict[str, DeviceSpec] = told("Name or range, for example gpu[0-7], and what it is", {})
