@@ -1,8 +1,6 @@
-"""A network as plain data: every operator with its sizes, readable without this package.
+"""A network as plain data, of one batch size: every operator with its sizes, readable without this package.
 
-``validate run`` builds the module that it measures from such a file, on machines that may have only torch.  The
-prediction reads the same file, so the shapes cannot differ.  A file holds one batch size, and either training or
-inference.
+``validate run`` builds the module that it measures from such a file, on machines that may have only torch.
 """
 
 import json

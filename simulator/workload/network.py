@@ -41,9 +41,7 @@ class Layer:
     of the results; the layers between work on one row per token and chosen expert.
 
     ``split`` says how the weight of a linear layer can be divided over ranks (Megatron-LM, arXiv 1909.08053, section
-    3): by ``columns``, each rank computes some of the outputs (whole heads in attention); by ``rows``, each rank has
-    some of the inputs, and the results are summed over the ranks.  Layers between a column-split and the next
-    row-split layer are divided likewise.  With None, every rank computes the whole layer.
+    3; docs/decisions/parallelism.md): each has some outputs (``columns``), some inputs (``rows``), or None, all.
     """
 
     name: str

@@ -6,20 +6,11 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from simulator.errors import nearest, one_line, refused
-from simulator.records import dataclass, replace
+from simulator.records import dataclass, own_data, replace
 from simulator.units import format_size, parse_quantity
 
 OPERATIONS = ("op", "copy", "access", "launch", "disk", "message", "core")  # the words of simulator.questions.words
 _MAX_SIZES = 10_000
-# The zoo's counts for common networks, so that a command need not import the zoo.
-_KEPT: dict[str, int] = {
-    "alexnet": 61_100_840,
-    "resnet18": 11_689_512,
-    "resnet50": 25_557_032,
-    "resnet101": 44_549_160,
-    "resnet152": 60_192_808,
-    "vgg16": 138_357_544,
-}
 _ANY_BATCH = 2  # parameters do not depend on it, but batch normalisation needs more than one sample
 
 
@@ -64,7 +55,8 @@ def parse_workload(text: str) -> Payload:
         except ValueError as error:
             raise refused("workload", str(error), one_line(text, 60)) from None
     notes: tuple[str, ...] = ()
-    count = _KEPT.get(text)
+    # The zoo's counts for common networks, so that a command need not import the zoo.
+    count: int | None = own_data("simulator.workload", "counts.json").get(text)
     is_file = not colon and count is None and text.endswith((".yaml", ".yml"))
     if not colon and count is None:
         from simulator.workload.find import is_config

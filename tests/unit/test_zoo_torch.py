@@ -11,6 +11,7 @@ import pytest
 
 from simulator.workload.backward import one_format, saved_tensors, training_flop
 from simulator.workload.network import Network
+from simulator.workload.zoo.attention import Mask, self_attention
 from simulator.workload.zoo.builder import NetworkBuilder
 from simulator.workload.zoo.registry import build_network, network_names
 
@@ -46,8 +47,8 @@ def test_fused_attention_counts_as_torch_counts_it(causal: bool, kv_heads: int) 
 
     b = NetworkBuilder("attention")
     x = b.input(2, 16, 32).linear("qkv", 32)
-    split = x.view(2, kv_heads, 16, 8)
-    split.attention(split, split, "attention", causal=causal, library="flash2")
+    mask: Mask = "add-causal" if causal else "none"
+    self_attention((x, x, x), "block", heads=4, kv_heads=kv_heads, kind="fused", mask=mask, dropout=False)
     network = b.build(2)
     shape = (2, kv_heads, 16, 8)
     forward = sdpa_flop_count(shape, shape, shape)

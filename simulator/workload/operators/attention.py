@@ -72,17 +72,8 @@ def _attention(call: Any) -> Operator:
 class Attention(OneKernel):
     """Fused softmax attention: one kernel, which never writes the scores (FlashAttention).
 
-    ``library`` selects the kernel:
-
-    - ``flash1``: FlashAttention 1, in its package or in Triton, all there was until July 2023.
-    - ``flash2``: FlashAttention 2, in the package flash-attn, and in PyTorch's ``scaled_dot_product_attention`` up to
-      2.10.
-    - ``native``: written for the GPU's own generation (FlashAttention 3, cuDNN 9).  Transformer Engine and so
-      Megatron-LM, vLLM and SGLang use it, as does PyTorch since 2.11 on data-centre Hopper and Blackwell
-      GPUs: it ships with a cuDNN that it prefers there (huggingface/transformers pull request 48163).
-    - ``flash4``: the same with FlashAttention 4's softmax on Blackwell, whose exponentials run partly on fp32 lanes
-      (arXiv 2603.05451), which cuDNN has from 9.14 on (NVIDIA's technical blog, January 2026).
-    - ``fmha2``: TensorRT-LLM's, ``native`` on Blackwell and ``fmha_v2`` before.
+    ``library`` selects the kernel, and docs/decisions/zoo.md says who has it: FlashAttention's first two, the GPU's
+    ``native`` one (FlashAttention 3, cuDNN 9), that with FlashAttention 4's softmax, and TensorRT-LLM's ``fmha2``.
 
     ``value_size`` is the head size of the values, where it differs (DeepSeek).  ``window``: a query of causal attention
     sees so many keys, up to its own (sliding windows, arXiv 2004.05150); 0: all before it.

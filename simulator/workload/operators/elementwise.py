@@ -1,9 +1,6 @@
-"""Functions of each element.
+"""Functions of each element, as ``torch_functions.json`` has them; traced networks may call any other.
 
-``torch_functions.json`` has their names, in lower case as frameworks spell them, and those that are alike in what they
-save and in their gradients.  Traced networks are not restricted to this list: any function they call counts as a pass
-over its inputs and outputs, with the arithmetic that the models know for it.  A name that a user types is checked
-because a typing error would silently cost as much as the simplest pass.
+A name that a user types is checked because a typing error would silently cost as much as the simplest pass.
 """
 
 from typing import Any, ClassVar

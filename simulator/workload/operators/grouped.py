@@ -119,15 +119,8 @@ class GroupedLinear(Linear):
 
     ``busiest``: the rows of the expert that has most; the others have equally many.  0: as ``routing`` spreads them.
 
-    ``grouping`` says what multiplies:
-
-    - ``kernel``: one kernel over the tiles of all experts (CUTLASS's grouped products, ``torch._grouped_mm``, which
-      Hugging Face's ``grouped_mm`` calls, scattermoe, MegaBlocks).
-    - ``streams``: one call of cuBLAS for each expert, on four streams, as ``multi_stream_cublas_gemm`` of Transformer
-      Engine's GroupedLinear does, which Megatron-Core uses.
-    - ``loop``: one call of cuBLAS for each expert on one stream, as in loops over experts in Python.
-
-    ``into_buffer``: gradients of weights are added to an fp32 buffer (Megatron-LM's ``main_grad``).
+    ``grouping``: one ``kernel`` multiplies, or a call of cuBLAS for each expert, on ``streams`` or in a ``loop``
+    (docs/decisions/zoo.md).  ``into_buffer``: gradients of weights are added to an fp32 one (Megatron-LM's).
     """
 
     from_torch: ClassVar = {}
@@ -211,11 +204,7 @@ _SCALE_BYTES = 4
 class Nf4Linear(GroupedLinear):
     """A linear layer with frozen weights in nf4 (Dettmers et al., "QLoRA", arXiv 2305.14314, section 3).
 
-    Each block of 64 weights has a scale in fp32; with ``nested`` (double quantisation) one in 8 bits, and each 256 of
-    these one in fp32.  Each product first writes the weight in its own format (``MatMul4Bit`` of bitsandbytes, which
-    calls ``dequantize_4bit`` in the forward pass and for the gradient of the input), and drops it afterwards; nested
-    scales are first written in fp32, and their mean is added.  The host's time for such a call is taken as that of a
-    product.
+    ``nested``: double quantisation, of the scales too.  Each product first writes the weight in its own format.
     """
 
     from_torch: ClassVar = {}

@@ -1,9 +1,4 @@
-"""What moves data: look-ups, copies, exchanges, and passes that frameworks fuse (gates, positions, permutations).
-
-Rows of one expert after the other are found, taken and added as ``MixtralSparseMoeBlock`` of transformers before 5, and
-blocks like it, do in a loop in Python: ``torch.where`` over the experts that were chosen, whose length the host reads;
-``hidden_states[None, top_x]``; ``index_add_`` to a result of zeros.
-"""
+"""What moves data: look-ups, copies, exchanges, and passes that frameworks fuse (gates, positions, permutations)."""
 
 from typing import Any, ClassVar, Literal, Self
 

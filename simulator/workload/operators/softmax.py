@@ -124,12 +124,7 @@ class HalfCrossEntropy(CrossEntropy):
 
 @dataclass(frozen=True, slots=True)
 class InPlaceCrossEntropy(_Loss):
-    """The loss from scores in their own format, whose gradient is written over the scores.
-
-    As Transformer Engine's ``parallel_cross_entropy`` (transformer_engine/pytorch/triton/cross_entropy.py): a kernel
-    reads each row for its maximum and its sum of exponentials, one writes the loss from these, and the backward pass
-    writes the gradient, before which the host reads whether the loss was scaled.
-    """
+    """The loss from scores in their own format, whose gradient is written over the scores (docs/decisions/zoo.md)."""
 
     def forward_kernels(self, precision: Precision) -> Kernels:
         sums, n_bytes = Rowwise("sum", self.rows, self.cols, precision), 3 * self.rows * STATISTIC_BYTES
@@ -149,17 +144,8 @@ class InPlaceCrossEntropy(_Loss):
 class LinearCrossEntropy(Operator):
     """The output layer and the loss of its scores, a chunk of rows at a time; the forward pass computes gradients, too.
 
-    With ``chunks`` equal chunks, each runs torch's own operators forward and backward (torchtitan's ``ChunkedCELoss``,
-    torchtitan/components/loss.py): scores, cast to fp32 for the loss, and gradients, that of the input in an fp32
-    buffer, that of the weight added to that of the chunks before.
-
-    With ``chunks`` 0 it is Liger's fused kernel (``fused_linear_cross_entropy_forward`` in
-    liger_kernel/ops/fused_linear_cross_entropy.py): chunks of so many rows that their scores take about as much memory
-    as the input; one kernel writes the scores' gradient over the scores; the products that make the weight's gradient
-    add to it.  The host reads the number of labels before, and in the backward pass whether the loss was scaled, as
-    trainers that count labels do, which multiplies the gradients.
-
-    ``trained``: the weight has a gradient.  Autocast's copy of the weight is made once here, not for each chunk.
+    ``chunks``: of torch's own operators (torchtitan); 0: of Liger's fused kernel (docs/decisions/zoo.md).  ``trained``:
+    the weight has a gradient.
     """
 
     rows: int

@@ -1,11 +1,6 @@
 """A call of an aten operator, with its arguments by name, and the operators of this package that it is.
 
 They are found by the operator's name, as these say, and by torch's tag of functions.
-
-Some values of tensors on ``meta`` follow from shapes alone (:class:`KnownValues`).  Modules ask, for example, whether
-positions made by ``arange`` are consecutive, or whether a mask of ones masks anything.  The results of such functions,
-and of further functions of them alone, are computed beside the trace, so that these questions can be answered.  Values
-that depend on inputs or weights are unknown.
 """
 
 from collections.abc import Callable, Mapping
@@ -107,7 +102,10 @@ _UNSET = ("empty", "set_", "resize_")  # their contents are undefined
 
 
 class KnownValues:
-    """The known values of tensors on ``meta``, as tensors on the CPU."""
+    """The values of tensors on ``meta`` that follow from shapes alone (``arange``, a mask of ones), on the CPU.
+
+    Those of functions of them alone are computed beside the trace, so that what modules ask of them can be answered.
+    """
 
     def __init__(self) -> None:
         self._values: Any = WeakIdKeyDictionary()

@@ -1,8 +1,6 @@
-"""Trace the user's module in a separate process with a time limit, so that it cannot end this one.
+"""Trace the user's module in a separate process with a time limit, so that it cannot end this one (docs/torch.md).
 
 The process starts with the first module and serves later ones that share its working directory and import path.
-Questions and answers go through a connection of its own.  Output of the user's code goes to standard error, and its
-standard input is empty.  A crash or a timeout is reported like any other fault.
 """
 
 import atexit

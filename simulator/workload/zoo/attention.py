@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Literal, get_args
 
-from simulator.workload.operators import AttentionLibrary, Copy, Elementwise, Reduction
+from simulator.workload.operators import Attention, AttentionLibrary, Copy, Elementwise, Reduction
 from simulator.workload.zoo import FUSED
 from simulator.workload.zoo.builder import SizeError, Tensor, weights
 
@@ -58,11 +58,11 @@ def self_attention(
         raise SizeError(f"attention={kind} has neither windows nor sinks; eager, fused and fused-native have both")
     padded = mask in ("none", "add-padding")
     if kind in _LIBRARIES:
-        key, value = key.view(batch, kv_heads, length, size), value.view(batch, kv_heads, length, of_values)
-        query, own, library = query.view(*split), f"{name}.attention", _LIBRARIES[kind]
-        return query.attention(
-            key, value, own, causal=not padded, library=library, window=window, sinks=sinks, documents=documents
-        )
+        sizes = batch, heads, length, length, size, kv_heads, not padded, _LIBRARIES[kind]
+        seen = window * (window < length)
+        operator = Attention(*sizes, of_values * (of_values != size), seen, documents=documents)
+        own, shape = f"{name}.attention", (batch, length, heads * of_values)
+        return query.layer(own, operator, shape, weights(own, sinks=heads * sinks), key, value)
     if kv_heads != heads:  # keys and values are repeated for each query head of their group
         key, value = key.copy(f"{name}.repeat_k", *split), value.copy(f"{name}.repeat_v", *value_split)
     if kind == "fused-softmax":
@@ -71,23 +71,18 @@ def self_attention(
         shares = scores.softmax(f"{name}.softmax", masked if length <= _MOST_FUSED else "")
         value = value.view(*value_split)
     else:
-        shares, value = _eager((query, key, value), name, split, value_split, mask, sinks=sinks)
+        shares, value = _eager((query, key, value), name, split, of_values, mask, sinks=sinks)
     shares = shares.dropout(f"{name}.dropout") if dropout else shares
     return shares.matmul(value, f"{name}.context").copy(f"{name}.merge", batch, length, heads * of_values)
 
 
 def _eager(
-    qkv: tuple[Tensor, Tensor, Tensor],
-    name: str,
-    split: tuple[int, int, int, int],
-    value_split: tuple[int, ...],
-    mask: Mask,
-    *,
-    sinks: bool,
+    qkv: tuple[Tensor, Tensor, Tensor], name: str, split: tuple[int, ...], of_values: int, mask: Mask, *, sinks: bool
 ) -> tuple[Tensor, Tensor]:
-    """Return the attention weights (before dropout), and the values split into heads."""
+    """Return the attention weights (before dropout), and the values split into heads, of so many elements each."""
     query, key, value = qkv
     batch, heads, length, size = split
+    value_split = batch, heads, length, of_values
     if mask == "bounded-causal":  # OPT, which scales the queries
         query, key, value = (x.copy(f"{name}.split_{letter}", *split) for x, letter in zip(qkv, "qkv", strict=True))
         scores = query.matmul(key, f"{name}.scores", "NT").apply(f"{name}.mask", "add")

@@ -309,30 +309,6 @@ class Tensor:
         n = other.shape[-2] if layout[1] == "T" else other.shape[-1]
         return self.layer(name, ops.MatMul(m, n, k, prod(outer), layout), (*outer, m, n), (), other)
 
-    def attention(
-        self,
-        key: Tensor,
-        value: Tensor,
-        name: str,
-        *,
-        causal: bool,
-        library: ops.AttentionLibrary,
-        window: int = 0,
-        sinks: bool = False,
-        documents: tuple[int, ...] = (),
-    ) -> Tensor:
-        """Return fused attention of ``(batch, heads, length, size)`` inputs, as ``(batch, length, heads * size)``.
-
-        *window*: keys that a query sees; 0: all.  *sinks*: a learned number per head takes part in its softmax.
-        *documents*: lengths of those that a sequence packs.
-        """
-        batch, heads, length, size = self.shape
-        _, kv_heads, keys, of_values = value.shape
-        sizes = batch, heads, length, keys, size, kv_heads, causal, library
-        operator = ops.Attention(*sizes, of_values * (of_values != size), window * (window < keys), documents=documents)
-        shape = batch, length, heads * of_values
-        return self.layer(name, operator, shape, weights(name, sinks=heads * sinks), key, value)
-
     def cross_entropy(self, name: str = "loss") -> Tensor:
         """Return the mean cross-entropy over the last dimension, with labels as another input of the network."""
         *outer, cols = self.shape

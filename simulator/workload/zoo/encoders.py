@@ -1,10 +1,10 @@
 """BERT as in Hugging Face's model; ELECTRA, BART, T5 and ViT (docs/decisions/zoo.md)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, Literal, get_args
 
-from simulator.records import dataclass
+from simulator.records import dataclass, own_data
 from simulator.workload.network import Parameter
 from simulator.workload.operators import Copy, Elementwise
 from simulator.workload.zoo import Outputs, ZooEntry
@@ -202,15 +202,8 @@ def _attended(x: Tensor, y: Tensor, read: Tensor, name: str, t: T5, *bias: Tenso
 # -- ViT --------------------------------------------------------------------------------
 
 
-Sizes = tuple[int, int, int, int]
-# Side of a patch, hidden size, heads, layers; the feed-forward layer is 4 x hidden wide.
-_SIZES: dict[str, Sizes] = {
-    "vit-b16": (16, 768, 12, 12),
-    "vit-b32": (32, 768, 12, 12),
-    "vit-l16": (16, 1024, 16, 24),
-    "vit-l32": (32, 1024, 16, 24),
-    "vit-h14": (14, 1280, 16, 32),
-}
+Sizes = Sequence[int]
+"""Side of a patch, hidden size, heads, layers; the feed-forward layer is 4 x hidden wide."""
 
 
 def vit_entry(sizes: Sizes, image: int = 224, channels: int = 3, classes: int = 1000, dropout: int = 0) -> ZooEntry:
@@ -244,4 +237,5 @@ def vit_entry(sizes: Sizes, image: int = 224, channels: int = 3, classes: int = 
     return ZooEntry("images", defaults, make)
 
 
-VIT: dict[str, ZooEntry] = {name: vit_entry(sizes) for name, sizes in _SIZES.items()}
+_LISTED: Mapping[str, Sizes] = own_data("simulator.workload.zoo", "networks.json")["vit"]
+VIT: dict[str, ZooEntry] = {name: vit_entry(sizes) for name, sizes in _LISTED.items()}

@@ -10,18 +10,13 @@ from simulator.workload.zoo.encoders import T5, Encoder, encoder, t5
 from simulator.workload.zoo.sizes import Decoder, Hybrid, LatentAttentionMixture, MixtureOfExperts
 from simulator.workload.zoo.transformer import decoder
 
-_OPTIONS = (
-    *("hidden", "heads", "kv_heads", "layers", "inner", "vocabulary", "positions", "attention", "head", "tied"),
-    *("target_length", "predicted", "experts", "chosen", "expert_inner", "shared_inner", "dense_layers", "head_size"),
-    *("dropout", "mtp_layers", "gelu", "expert_kernels", "imbalance", "expert_capacity", "pad_capacity"),
-    *("window", "window_skip", "documents"),
-)
+_DATA = own_data("simulator.workload.zoo", "language.json")
 
 
 def tokens_entry(model: Callable[..., Outputs], length: int, sizes: Decoder | Encoder | T5) -> ZooEntry:
     """Return the entry of *model* with *sizes*; *length*: its default sequence length in tokens."""
     fields = type(sizes).__dataclass_fields__
-    own = {key: getattr(sizes, key) for key in _OPTIONS if key in fields and getattr(sizes, key) != ""}
+    own = {key: getattr(sizes, key) for key in _DATA["options"] if key in fields and getattr(sizes, key) != ""}
     defaults = {"sequence_length": length, **own, "cross_entropy": "plain"}
     decodes = isinstance(sizes, Decoder)
     if not isinstance(sizes, Encoder):
@@ -53,7 +48,6 @@ def _entry(kind: str, length: int, **sizes: Any) -> ZooEntry:
     return tokens_entry(model, length, of(**sizes))
 
 
-_DATA = own_data("simulator.workload.zoo", "language.json")
 _FAMILIES = _DATA["families"]
 LANGUAGE: dict[str, ZooEntry] = {
     name: _entry(**{**_FAMILIES[own["like"]], **{size: value for size, value in own.items() if size != "like"}})

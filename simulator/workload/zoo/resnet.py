@@ -4,17 +4,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from simulator.records import own_data
 from simulator.workload.operators import Elementwise
 from simulator.workload.zoo.builder import SizeError, Tensor, weights
 
-RESNET_BLOCKS = {
-    18: (2, 2, 2, 2),
-    34: (3, 4, 6, 3),
-    50: (3, 4, 6, 3),
-    101: (3, 4, 23, 3),
-    152: (3, 8, 36, 3),
-    200: (3, 24, 36, 3),
-}
+_SIZES = own_data("simulator.workload.zoo", "stages.json")
 _FIRST_BOTTLENECK = 50
 _STRIDES = (1, 2, 2, 2)
 
@@ -51,13 +45,13 @@ def resnet_stages(
         return _added(x, y, name, stride).relu(f"{name}.relu")
 
     block = _basic if depth < _FIRST_BOTTLENECK else bottleneck
-    return _stages(x, 64, RESNET_BLOCKS[depth][: len(strides)], block, strides, frozen)
+    return _stages(x, 64, _SIZES["resnet"][str(depth)][: len(strides)], block, strides, frozen)
 
 
 def resnet_small_image(x: Tensor, classes: int) -> Tensor:
     """Return the logits of ResNet-18 for small images: a 3x3 stem that keeps the size, no max-pool."""
     x = x.conv("conv1", 64, 3, pad=1).batch_norm("bn1").relu("relu")
-    return _head(_stages(x, 64, RESNET_BLOCKS[18], _basic)[-1], classes)
+    return _head(_stages(x, 64, _SIZES["resnet"]["18"], _basic)[-1], classes)
 
 
 def resnet_cifar(x: Tensor, classes: int, depth: int) -> Tensor:
@@ -137,13 +131,6 @@ def prelu(x: Tensor, name: str) -> Tensor:
     return x.layer(name, Elementwise("prelu", x.elements, summed=1), None, slope)
 
 
-# Growth rate; layers of each block; channels of the stem.
-DENSENET_SIZES = {
-    121: (32, (6, 12, 24, 16), 64),
-    161: (48, (6, 12, 36, 24), 96),
-    169: (32, (6, 12, 32, 32), 64),
-    201: (32, (6, 12, 48, 32), 64),
-}
 _BOTTLENECK = 4  # width in units of the growth rate
 
 
@@ -152,7 +139,7 @@ def densenet(x: Tensor, classes: int, depth: int) -> Tensor:
 
     Each layer concatenates all earlier features of its block (a copy even of a single one).
     """
-    growth, blocks, channels = DENSENET_SIZES[depth]
+    growth, blocks, channels = _SIZES["densenet"][str(depth)]  # growth rate, layers of each block, the stem's channels
     x = x.conv("features.conv0", channels, 7, stride=2, pad=3).batch_norm("features.norm0").relu("features.relu0")
     x = x.pool("features.pool0", 3, stride=2, pad=1)
     for i, layers in enumerate(blocks, 1):

@@ -9,12 +9,7 @@ from simulator.workload.zoo.sizes import Decoder, Hybrid, LatentAttentionMixture
 
 
 def decoder(tokens: Tensor, d: Decoder) -> Outputs:
-    """Return the logits of each token, followed by the logits of each multi-token prediction block (``mtp_layers``).
-
-    Such a block concatenates the previous block's result with the embedding of the next token, both normalised, and
-    projects them to the hidden size; it shares the embedding and the output layer (DeepSeek-V3, arXiv 2412.19437,
-    section 2.2).
-    """
+    """Return the logits of each token, followed by the logits of each multi-token prediction block (``mtp_layers``)."""
     word_size = d.word_size or d.hidden
     x = tokens.embedding("embed", d.vocabulary, word_size)
     if word_size != d.hidden:
@@ -49,7 +44,7 @@ def decoder(tokens: Tensor, d: Decoder) -> Outputs:
 
 
 def _further(x: Tensor, tokens: Tensor, name: str, d: Decoder) -> Tensor:
-    """Return the hidden states that predict one token further ahead than *x*."""
+    """Return the hidden states that predict one token further ahead than *x* (arXiv 2412.19437, section 2.2)."""
     words = tokens.embedding(f"{name}.embed", d.vocabulary, d.hidden, "embed").rms_norm(f"{name}.norm_words")
     y = words.join(x.rms_norm(f"{name}.norm_before"), f"{name}.join").linear(f"{name}.project", d.hidden, bias=False)
     if isinstance(d, Hybrid):
