@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from simulator.errors import mention, spelt
 from simulator.kept import Kept
@@ -198,31 +198,25 @@ class Strategy(Protocol):
         ...
 
 
-class Limits(NamedTuple):
-    """What a strategy takes: up to ``most`` ranks (0: any) and the collectives ``forms``; it ``cannot`` do others."""
-
-    most: int = 0
-    forms: Container[str] | None = None
-    cannot: str = ""
-
-
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A strategy: ``write`` adds a request within its ``limits`` to a plan."""
+    """A strategy: ``write`` adds a request to a plan, of ``most`` flows a rank; it ``cannot`` do but ``forms``."""
 
     name: str
     summary: str
     write: Callable[[PlanBuilder, Request], None] = field(compare=False)
-    limits: Limits = field(default=Limits(), compare=False)
+    most: str = field(default="", compare=False)
+    forms: Container[str] | None = field(default=None, compare=False)
+    cannot: str = field(default="", compare=False)
 
     def plan(self, request: Request) -> Plan:
         """Return the plan; raises Unsuitable if the strategy does not fit *request*."""
         builder = PlanBuilder()
         if request.n_ranks > 1:
-            if self.limits.most:
-                request.refuse_beyond(self.limits.most)
-            if self.limits.forms is not None and request.collective not in self.limits.forms:
-                raise Unsuitable(self.limits.cannot.format(request.collective))
+            if self.most:
+                request.refuse_beyond(MAX_RANKS[self.most])
+            if self.forms is not None and request.collective not in self.forms:
+                raise Unsuitable(self.cannot.format(request.collective))
             self.write(builder, request)
         return builder.build()
 

@@ -5,7 +5,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any, cast
 
-from simulator.collectives.communicator import MAX_RANKS, Equal, Planned, Request, Unsuitable
+from simulator.collectives.communicator import MAX_RANKS, Equal, Request, Unsuitable
 from simulator.collectives.lower import best_chunk_count, lower
 from simulator.collectives.rings import add_rings, first_lap, rings_by_host, subset
 from simulator.collectives.schedules import push_pull
@@ -105,7 +105,7 @@ class _Levels:
         return in_step(self.builder, plans, "between", after)
 
 
-def _write_levels(builder: PlanBuilder, request: Request) -> None:
+def write_levels(builder: PlanBuilder, request: Request) -> None:
     """Add both levels; raises Unsuitable on a single machine, and for collectives without a hierarchical form."""
     hosts = request.by_host()
     if len(hosts) < 2:
@@ -256,7 +256,4 @@ def parameter_server(name: str) -> ParameterServer:
     return ParameterServer(name, int(rest or 1))
 
 
-HIERARCHICAL = Planned(
-    "hierarchical", "reduce-scatter inside each node, exchange between nodes, all-gather inside", _write_levels
-)
 PARAMETER_SERVER = parameter_server("parameter-server")

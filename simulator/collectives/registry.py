@@ -2,10 +2,10 @@
 
 import pkgutil
 import re
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-from simulator.collectives.communicator import Strategy
+from simulator.collectives.communicator import Planned, Strategy
 from simulator.constants import DEFAULT, Constants
 from simulator.effects import effect, has_effects
 from simulator.errors import mention, nearest, one_line, refused
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from importlib import metadata
 
 ENTRY_POINT_GROUP = "topocast.strategies"
-# Strategies as entry points name them: in the order of output, those not compared, and what makes one of a pattern.
+# Strategies, in the order of output, those not compared, and what makes one of a pattern; a text is an entry point.
 _BUILT_IN, _NAMED_ONLY, _NUMBERED = own_data("simulator.collectives", "strategies.json").values()
 
 
@@ -33,17 +33,28 @@ def unlisted_strategies() -> list[str]:
 def find_strategy(name: str) -> Strategy:
     """Return the strategy *name*, of GPU N, N servers, or ``-sharded`` or ``-colocated`` ones; or raise InputError."""
     if (own := _BUILT_IN.get(name) or _NAMED_ONLY.get(name)) is not None:
-        return pkgutil.resolve_name(own)  # type: ignore[no-any-return]
+        return _made(name, own)  # type: ignore[no-any-return]
     for pattern, maker in _NUMBERED.items():
-        if re.fullmatch(pattern, name, re.ASCII):
-            return pkgutil.resolve_name(maker)(name)  # type: ignore[no-any-return]
+        if (found := re.fullmatch(pattern, name, re.ASCII)) is None:
+            continue
+        if (like := _BUILT_IN.get(maker)) is not None:
+            return _made(name, like | {"options": {"number": int(found[1])}})  # type: ignore[no-any-return]
+        return pkgutil.resolve_name(maker)(name)  # type: ignore[no-any-return]
     plugins = _plugins()
     if name in plugins:
         effect("runs code", mention("strategy", one_line(name, 60)))
-        found = plugins[name].load()
-        return found() if isinstance(found, type) or not hasattr(found, "plan") else found  # type: ignore[no-any-return]
+        loaded = plugins[name].load()
+        return loaded() if isinstance(loaded, type) or not hasattr(loaded, "plan") else loaded  # type: ignore[no-any-return]
     hint = nearest(name, strategy_names(named_only=True))
     raise refused("strategy", f"no strategy is called '{one_line(name, 60)}'; {hint} (simulate strategies)")
+
+
+def _made(name: str, said: Any) -> Any:
+    if isinstance(said, str):
+        return pkgutil.resolve_name(said)
+    fields = dict(said)
+    write = partial(pkgutil.resolve_name(fields.pop("write")), **fields.pop("options", {}))
+    return Planned(name, write=write, **fields)
 
 
 @lru_cache(maxsize=64)

@@ -6,7 +6,7 @@ from functools import cache, partial
 from itertools import combinations
 from math import inf
 
-from simulator.collectives.communicator import MAX_RANKS, Communicator, Equal, Limits, Planned, Request
+from simulator.collectives.communicator import MAX_RANKS, Communicator, Equal, Request
 from simulator.collectives.lower import best_chunk_count, carried_in, estimate_s, lower, overlapped_cost
 from simulator.collectives.schedules import Schedule, neighbour_pairs, pairwise_all_to_all, ring_schedule, send_recv
 from simulator.collectives.search import say_ended
@@ -222,7 +222,7 @@ def _lowered(
     return on_ring(builder, request, schedule, size_bytes=size_bytes)
 
 
-def _write_rings(builder: PlanBuilder, request: Request, *, both: bool = False, fastest: bool = False) -> None:
+def write_rings(builder: PlanBuilder, request: Request, *, both: bool = False, fastest: bool = False) -> None:
     """Add the chunks that travel in one direction or *both* around all rings, or the *fastest*; raises Unsuitable.
 
     A double link counts as two rings, so both directions of all rings cover every directed ring.
@@ -244,21 +244,9 @@ def _write_rings(builder: PlanBuilder, request: Request, *, both: bool = False, 
     builder.facts["ring_count"] = len(rings)
 
 
-def _write_naive(builder: PlanBuilder, request: Request) -> None:
+def write_naive(builder: PlanBuilder, request: Request) -> None:
     """Add the passes of whole buffers around the fastest ring."""
     ring = _fastest(request, find_rings(request.group, both_directions=False))
     say_ended(builder.notes, [ring.whole])
     schedule = ring_schedule(request.collective, request.n_ranks, root=ring.order.index(request.root), naive=True)
     _lowered(builder, request, ring, schedule, request.size_bytes, "ring0")
-
-
-RING = Planned("ring", "chunks go round all disjoint rings of the link graph, one direction", _write_rings)
-SINGLE_RING = Planned("single-ring", "chunks go round the fastest ring alone", partial(_write_rings, fastest=True))
-_IN_BOTH = partial(_write_rings, both=True)
-BIDIRECTIONAL_RING = Planned("bidirectional-ring", "as ring, half of the bytes in each direction", _IN_BOTH)
-MULTI_RING = Planned("multi-ring", "every directed ring of the link graph is a channel", _IN_BOTH)
-OF_WHOLE_BUFFERS = ("all-reduce", "broadcast", "reduce")
-_NAIVE = Limits(MAX_RANKS["one"], OF_WHOLE_BUFFERS, "it passes whole buffers on and cannot do {}; ring can")
-NAIVE_RING = Planned(
-    "naive-ring", "pass the whole buffer on from GPU to GPU; one link works at a time", _write_naive, _NAIVE
-)

@@ -5,9 +5,9 @@ from functools import partial
 from itertools import product
 
 from simulator.collectives import schedules
-from simulator.collectives.communicator import MAX_DIRECT_RANKS, MAX_RANKS, Equal, Limits, Planned, Request, Unsuitable
+from simulator.collectives.communicator import MAX_DIRECT_RANKS, Equal, Request, Unsuitable
 from simulator.collectives.lower import best_chunk_count, carried_in, estimate_s, host_work, lower, overlapped_cost
-from simulator.collectives.rings import OF_WHOLE_BUFFERS, embed_order
+from simulator.collectives.rings import embed_order
 from simulator.collectives.schedules import tree_schedule
 from simulator.network.machine import Machine
 from simulator.plan.flow import WHOLE, Carries, FlowData, Twins, block
@@ -15,7 +15,7 @@ from simulator.plan.plan import Flow, PlanBuilder
 from simulator.records import lists_by_key, own_data
 
 
-def _write_on_gpu(builder: PlanBuilder, request: Request, number: int) -> None:
+def write_on_gpu(builder: PlanBuilder, request: Request, number: int) -> None:
     """Add ``gpuN``: all send to GPU N (of 0, the first that takes part), of a rooted collective to the root."""
     gpus = request.machine.gpus
     if request.collective in ("broadcast", "reduce"):
@@ -33,7 +33,7 @@ def _write_on_gpu(builder: PlanBuilder, request: Request, number: int) -> None:
     builder.facts["runs_as"] = "torch.nn.DataParallel, tf.distribute.ReductionToOneDevice"
 
 
-def _write_on_cpu(builder: PlanBuilder, request: Request) -> None:
+def write_on_cpu(builder: PlanBuilder, request: Request) -> None:
     """Add ``cpu``: all send to the CPU nearest to the first GPU; raises Unsuitable without any."""
     cpu = request.router.nearest_cpu(request.ranks[0])
     if cpu is None:
@@ -43,7 +43,7 @@ def _write_on_cpu(builder: PlanBuilder, request: Request) -> None:
     builder.facts |= {"runs_as": "MXNet's KVStore local", "centre": request.machine.nodes[cpu].name}
 
 
-def _write_tree(builder: PlanBuilder, request: Request, *, double: bool = False) -> None:
+def write_tree(builder: PlanBuilder, request: Request, *, double: bool = False) -> None:
     """Add a tree or two, cut into the chunks that are fastest."""
     name, make = "double-tree" if double else "tree", partial(tree_schedule, request.collective, double=double)
     order = embed_order(request, name, make, pipelined=True)  # the root comes first
@@ -59,7 +59,7 @@ def _write_tree(builder: PlanBuilder, request: Request, *, double: bool = False)
 _PAIRED = own_data("simulator.collectives", "forms.json")["halving-doubling"]
 
 
-def _write_paired(builder: PlanBuilder, request: Request) -> None:
+def write_paired(builder: PlanBuilder, request: Request) -> None:
     """Add ``halving-doubling`` by that of its schedules which is faster."""
     size, make = request.size_bytes, partial(schedules.halving_doubling_schedule, request.collective)
     order = embed_order(request, "halving-doubling", make, pipelined=False)
@@ -79,7 +79,7 @@ def binomial_children(n: int) -> dict[int, list[int]]:
     return {rank: [rank + (1 << i) for i in own if rank + (1 << i) < n] for rank, own in bits.items()}
 
 
-def _write_gloo(builder: PlanBuilder, request: Request) -> None:
+def write_gloo(builder: PlanBuilder, request: Request) -> None:
     """Add what gloo does between hosts: a ring, or a broadcast along a binomial tree."""
     builder.facts["software"] = "gloo"
     n, size = request.n_ranks, request.size_bytes
@@ -146,7 +146,7 @@ def _direct(request: Request) -> schedules.Schedule:
     return schedules.direct_schedule(request.collective, n, request.root)
 
 
-def _write_direct(builder: PlanBuilder, request: Request) -> None:
+def write_direct(builder: PlanBuilder, request: Request) -> None:
     """Add the sends of every rank to every other, all at once, of few flows for many equal ranks; or Unsuitable."""
     n, size = request.n_ranks, request.size_bytes
     if request.collective in _WITHOUT_ROOT and n > _ONE_BY_ONE:
@@ -189,37 +189,3 @@ def _carries(request: Request, number: int, flows: list[Flow]) -> Carries:
         return [known[each.route.src, each.route.dst] for flow in flows for each in flow.apart()]
 
     return carried
-
-
-_ON_ONE = (*OF_WHOLE_BUFFERS, "reduce-scatter", "all-gather")
-_STAR = Limits(MAX_RANKS["one"], _ON_ONE, "gathering on one device cannot do {}; sharded and ring can")
-_TREES = Limits(MAX_RANKS["many"], OF_WHOLE_BUFFERS, "a tree carries whole buffers and cannot do {}; ring can")
-_PAIRS = Limits(MAX_RANKS["many"], _PAIRED, "halving and doubling cannot do {}; sharded and ring can")
-_OF_GLOO = Limits(
-    0, ("all-reduce", "broadcast"), "gloo is modelled for all-reduce and broadcast, not for {}; ring does it"
-)
-
-
-def on_gpu(name: str) -> Planned:
-    """Return the strategy called ``gpuN``."""
-    write = partial(_write_on_gpu, number=int(name.removeprefix("gpu")))
-    return Planned(name, "gather on one GPU, add there, send back (gpuN: on GPU N)", write, _STAR)
-
-
-GPU0 = on_gpu("gpu0")
-CPU = Planned("cpu", "gather on the CPU, add there, send back", _write_on_cpu, _STAR)
-SHARDED = Planned("sharded", "each GPU adds up one part; all send to all directly", _write_direct)
-TREE = Planned("tree", "reduce up and broadcast down a binary tree, pipelined", _write_tree, _TREES)
-_TWO = partial(_write_tree, double=True)
-DOUBLE_TREE = Planned(
-    "double-tree", "two binary trees with half of the data each; no rank is inner in both", _TWO, _TREES
-)
-HALVING_DOUBLING = Planned(
-    "halving-doubling", "pairs at doubling distance exchange halves, then all (Rabenseifner)", _write_paired, _PAIRS
-)
-GLOO = Planned(
-    "gloo",
-    "what torch's gloo does between CPUs: ring; broadcast down a binomial tree (not among all: name it)",
-    _write_gloo,
-    _OF_GLOO,
-)

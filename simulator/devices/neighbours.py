@@ -116,7 +116,6 @@ def _solved(found: Neighbourhood) -> tuple[list[_Place], list[float], _Matrix]:
 
 
 def _correlations(places: Sequence[_Place], near: float, noise: float) -> _Matrix:
-    """Return the matrix C + noise I of *places*."""
     rows = [[_correlation(one, other, near) for other in places[: i + 1]] for i, one in enumerate(places)]
     for row in rows:
         row[-1] += noise

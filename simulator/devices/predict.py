@@ -112,7 +112,6 @@ def _packed_cost(device: Device, kernel: Product, packed: Kernel) -> KernelCost:
 
 @lru_cache(maxsize=256)
 def _with_peak(gpu: Gpu, precision: Precision, flops_per_s: float) -> Gpu:
-    """Return *gpu* with a peak rate of *flops_per_s* in *precision*."""
     return replace(gpu, peak_flops_per_s={**gpu.peak_flops_per_s, precision: flops_per_s})
 
 

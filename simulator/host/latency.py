@@ -329,5 +329,4 @@ def _drawn(question: AccessQuestion, memory: Memory, cpu: Cpu, touched_bytes: fl
 
 
 def _crossing(question: AccessQuestion, size_bytes: float) -> float:
-    """Return the share of accesses that straddle two lines."""
     return size_bytes / LINE_BYTES if question.misaligned and size_bytes > 1 else 0.0

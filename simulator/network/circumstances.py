@@ -106,7 +106,6 @@ def _clash(slow: SlowLink, other: SlowLink) -> str:
 
 
 def _between(machine: Machine, first: Node, second: Node) -> list[Link]:
-    """Return the links between two devices, one direction of each."""
     near, far = (first, second) if first.host >= 0 else (second, first)  # not through the ports of a network's switch
     return [link for link in machine.outgoing[near.index] if link.dst == far.index]
 

@@ -12,8 +12,8 @@ import pytest
 from simulator import simulate
 from simulator.constants import DEFAULT
 from simulator.devices.gpu import Gpu
-from simulator.devices.gpu.convolution import convolution_cost, winograd_fused
-from simulator.devices.gpu.convolution_algorithms import Engine, Problem, blocks_time
+from simulator.devices.gpu.convolution import convolution_cost
+from simulator.devices.gpu.convolution_algorithms import Engine, Problem, blocks_time, winograd_fused
 from simulator.devices.gpu.memory import memory_time
 from simulator.devices.gpu.rates import compute_rate, energy_time, tensor_pace
 from simulator.devices.predict import cold_device, kernel_cost

@@ -6,7 +6,7 @@ from functools import partial
 from typing import ClassVar, NamedTuple
 
 from simulator.collectives.nccl.paths import capability
-from simulator.collectives.nccl.tables import NVLS_EFFICIENCY, generation, peers_between_sockets_bps
+from simulator.collectives.nccl.tables import PLANS, generation, peers_between_sockets_bps
 from simulator.constants import DEFAULT, Constants, Values, by_name
 from simulator.network.machine import Link, Machine, Node, Route
 from simulator.plan.flow import Filling, FlowLimits, LinkLimit, added
@@ -71,8 +71,8 @@ class NcclCosts:
     def nvls(self, gpus: Iterable[Node], *, several: bool) -> ProtocolCost:
         """Return the cost of NVLS on *gpus*, of one machine or *several*; Hopper's share counts, younger ones' less."""
         cost = self.protocols["NVLSTree" if several else "NVLS"]
-        least = min(NVLS_EFFICIENCY[generation(capability(gpu.part))] for gpu in gpus)
-        return replace(cost, share=cost.share * least / NVLS_EFFICIENCY[_HOPPER])
+        least = min(PLANS["nvls"]["efficiency"][generation(capability(gpu.part))] for gpu in gpus)
+        return replace(cost, share=cost.share * least / PLANS["nvls"]["efficiency"][_HOPPER])
 
 
 def costs_of(version: tuple[int, int], known: Constants = DEFAULT) -> NcclCosts:

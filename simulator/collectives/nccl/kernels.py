@@ -33,7 +33,7 @@ def rounds_from(size_bytes: float, at_once: int, largest: int, *, tree: bool) ->
     """Return (bytes, rounds) for *size_bytes* and each larger size at which NCCL's chunks grow; the fastest counts."""
     chunk = largest
     found: list[tuple[float, float]] = []
-    for rounds, smaller in t.NVLS_TREE_CHUNKS if tree else t.NVLS_CHUNKS:
+    for rounds, smaller in t.PLANS["nvls"]["tree_chunks" if tree else "chunks"]:
         limit = float(rounds * at_once * chunk)
         if chunk > smaller and size_bytes < limit:
             found.insert(0, (limit, limit / (at_once * chunk)))

@@ -38,8 +38,8 @@ def channels_used(graph: CommGraph, choice: NcclChoice, size_bytes: float) -> tu
         fixed = min(nvls_channels(graph), graph.most_channels)
         return fixed, t.NVLS_THREADS, fixed
     is_slow = is_ring and protocol == "Simple" and graph.n_channels * graph.bw_intra_GBps <= t.PCIE3_X16
-    channels, threads = graph.comm_channels, t.FEW_THREADS if is_slow else t.THREADS[protocol]
-    threshold = t.BYTES_PER_THREAD[protocol] * (graph.n_ranks if is_ring and protocol == "LL" else 1)
+    channels, threads = graph.comm_channels, t.FEW_THREADS if is_slow else t.PLANS["threads"][protocol]
+    threshold = t.PLANS["bytes_per_thread"][protocol] * (graph.n_ranks if is_ring and protocol == "LL" else 1)
     filled = min(float(channels), max(1.0, size_bytes / (threads * threshold)))
     while channels > 1 and size_bytes < channels * threads * threshold:
         channels -= 1

@@ -28,27 +28,25 @@ def generation(compute_capability: int) -> int:
     return sum(compute_capability >= first for first in (80, 90, 100))
 
 
-# tuning.cc: caps of NVLS; rows by GPU generation, columns for 1, 2 and more nodes
-NVLS_TREE_MAX: tuple[Triple, ...] = ((26.5, 18.5, 10.0), (24.0, 23.6, 17.8), (0.0, 57.7, 45.5), (0.0, 96.0, 80.0))
-NVLS_EFFICIENCY = (0.0, 0.0, 0.85, 0.74)
 TREE_CORRECTED_UP_TO = 22  # last index for trees; NVLS trees use one more
 
 # enqueue.cc: channels and threads
 MAX_CHANNELS = 64
-THREADS: Mapping[Protocol, int] = {"LL": 512, "LL128": 640, "Simple": 512}
 NVLS_THREADS = 640
 MAX_NVLS_HEADS = 32
 FEW_THREADS = 256  # for a Simple ring no faster than one PCIe 3 x16
-BYTES_PER_THREAD: Mapping[Protocol, int] = {"LL": 8, "LL128": 8, "Simple": 64}
 NVLS_CHUNK = 128 * 1024  # bytes of one head in one channel (src/transport/nvls.cc)
 NVLS_CHUNK_EFA = 512 * 1024  # as the plugin for EFA sets it (aws/aws-ofi-nccl, log of issue 715)
 NVLS_TREE_CHUNK_FAR, NVLS_TREE_FAR_HOSTS = 64 * 1024, 4  # largest chunk in bytes, with this many machines or more
-# (rounds, bytes): with fewer rounds of chunks than this, chunks have at most this size.
-NVLS_CHUNKS = ((64, 64 * 1024), (8, 32 * 1024), (2, 16 * 1024))
-NVLS_TREE_CHUNKS = ((32, 256 * 1024), (16, 128 * 1024), (4, 64 * 1024), (1, 32 * 1024))
 RING_CHUNK = 2048 * 1024  # bytes of a rank's part in one channel of a Simple ring: four steps of 512 KiB (device.h)
 P2P_CHUNK = 512 * 1024  # bytes of a channel over NVLink (src/init.cc)
 P2P_CHANNELS = 32  # of point to point if a switch joins the GPUs
+
+# Algorithms of each collective; speeds tried for a channel (search.cc), by GPU generation, fastest first; caps of NVLS
+# (tuning.cc; rows by generation, columns for 1, 2 and more nodes), and with fewer rounds of chunks than so many, the
+# largest chunk in bytes; GB/s between sockets (topo.h, topo.cc of 2.30.7 and later, and copies of 2.13 to 2.28): by a
+# part of the architecture's name ("": any), "planned" by vendor (AMD's designs count in what is reached after 2.30).
+PLANS: Mapping[str, Any] = own_data("simulator.collectives.nccl", "plans.json")
 
 # topo.h: link bandwidths for the search, in GB/s
 PCIE3_X16 = 12.0
@@ -71,17 +69,6 @@ def planned_pcie(nominal_Bps: float) -> float:
     return (whole if abs(lanes / whole - 1) < 0.04 else lanes) * 60 / 80
 
 
-# topo.h, topo.cc: between the sockets of a machine (2.30.7 and later, and copies of 2.13 to 2.28);
-# GB/s by architecture (substring of the part's, lower case), then by vendor.
-_Rates = tuple[tuple[tuple[str, ...], float], ...]
-_SKYLAKE = ("skylake", "cascade", "cooper", "ice lake")
-_INTEL: _Rates = ((("emerald", "granite"), 40.0), (("sapphire",), 22.0), (_SKYLAKE, 10.0))
-_INTEL_BEFORE: _Rates = (((*_SKYLAKE, "sapphire", "emerald", "granite"), 10.0),)  # all from Skylake on alike
-_INTEL_OLD = 6.0
-_AMD: _Rates = ((("turin",), 32.0), (("milan", "genoa"), 24.0))  # after 2.30; before that all as _BY_VENDOR says
-_BY_VENDOR: Mapping[CpuKind, float] = {"amd": 16.0, "ibm": 32.0, "arm": 6.0}
-
-
 def cpu_kind(node: Node) -> CpuKind:
     """Return the vendor of a CPU."""
     return node.part.vendor if isinstance(node.part, CpuPart) else "other"
@@ -91,27 +78,21 @@ def planned_socket(cpu: Node, link: Link | None, version: Version) -> float:
     """Return what NCCL's *version* plans in GB/s from *cpu* over *link* to another socket."""
     vendor = cpu_kind(cpu)
     if vendor == "intel":
-        return _of_design(cpu, _INTEL if has(version, "sockets") else _INTEL_BEFORE, _INTEL_OLD)
+        return _of_design(cpu, "intel" if has(version, "sockets") else "intel before")
     if vendor == "amd" and not has(version, "amd_sockets"):
         return LOCAL
-    return _BY_VENDOR.get(vendor, link.bandwidth_Bps / 1e9 if link is not None else LOCAL)
+    return float(PLANS["sockets"]["planned"].get(vendor, link.bandwidth_Bps / 1e9 if link is not None else LOCAL))
 
 
 def peers_between_sockets_bps(cpu: Node) -> float:
     """Return the B/s of all direct copies from the socket *cpu* to another (NVIDIA/nccl#2036), or infinity."""
     vendor = cpu_kind(cpu)
-    if vendor == "intel":
-        return 1e9 * _of_design(cpu, _INTEL, _INTEL_OLD)
-    return 1e9 * _of_design(cpu, _AMD, _BY_VENDOR["amd"]) if vendor == "amd" else float("inf")
+    return 1e9 * _of_design(cpu, vendor) if vendor in ("intel", "amd") else math.inf
 
 
-def _of_design(cpu: Node, rates: _Rates, otherwise: float) -> float:
+def _of_design(cpu: Node, rates: str) -> float:
     architecture = cpu.part.architecture.lower() if isinstance(cpu.part, CpuPart) else ""
-    return next((rate for names, rate in rates if any(name in architecture for name in names)), otherwise)
-
-
-# Algorithms of each collective; speeds tried for one channel (search.cc), by GPU generation, fastest first.
-PLANS: Mapping[str, Any] = own_data("simulator.collectives.nccl", "plans.json")
+    return float(next(rate for name, rate in PLANS["sockets"][rates] if name in architecture))
 
 
 def search_speeds(compute_capability: int, *, inter: bool) -> tuple[float, ...]:

@@ -1,8 +1,9 @@
 """NCCL's cost model, by which it chooses algorithm and protocol (docs/decisions/collectives.md)."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from itertools import product
+from typing import Any
 
 from simulator.collectives.communicator import Unsuitable
 from simulator.collectives.nccl import tables as t
@@ -213,10 +214,11 @@ class TunedPair:
                 return share * to_bus * heads * (near if nodes <= 2 else far)
             case "both":
                 return 5 / 6 * to_bus * heads * min(near, far / (2 if nodes > 2 and is_tree else 1))
-        intra = near * t.NVLS_EFFICIENCY[self.row] * (heads - 1) / heads
+        tables: Mapping[str, Sequence[Any]] = t.PLANS["nvls"]
+        intra: float = near * tables["efficiency"][self.row] * (heads - 1) / heads
         intra *= 2 if self.collective == "all-reduce" else (graph.ranks_per_node - 1) / graph.ranks_per_node
         inter = far * (2 if nodes <= 2 and is_tree else 1)
-        return heads * min(intra, inter, t.NVLS_TREE_MAX[self.row][self.column] if is_tree else math.inf)
+        return heads * min(intra, inter, tables["tree_max"][self.row][self.column] if is_tree else math.inf)
 
     def _latency_us(self) -> float:
         graph, rules, nodes, algorithm, p = self.graph, self.rules, self.nodes, self.algorithm, self.p

@@ -195,6 +195,7 @@ class Traits:
 
 
 _WRITTEN = own_data("simulator.devices.gpu", "generations.yaml")
+TILES: Mapping[str, Any] = own_data("simulator.devices.gpu", "tiles.yaml")
 MAKERS = frozenset(_WRITTEN["generations"])
 _SMALL_SM_LANES = 96.0  # between 64 and 128
 _PLAIN_TENSOR_FLOPS = 4000.0  # per SM and clock, in 16 bit: GB202 does 1,024 (sparse twice that), B200 8,192

@@ -4,21 +4,9 @@ from copy import copy
 from math import ceil
 
 from simulator.devices import KernelCost, bound_of
-from simulator.devices.gpu import Gpu, rates
-from simulator.devices.gpu.convolution_algorithms import (
-    ANY_TILES,
-    NARROW,
-    SPLITS,
-    ConvolutionAlgorithm,
-    Implicit,
-    Problem,
-    at_least,
-    blocks_time,
-    fft_tiles,
-    tensor_engine,
-    winograd,
-    winograd_fused,
-)
+from simulator.devices.gpu import TILES, Gpu, rates
+from simulator.devices.gpu import convolution_algorithms as ways
+from simulator.devices.gpu.convolution_algorithms import ConvolutionAlgorithm, Problem, at_least, blocks_time
 from simulator.devices.gpu.memory import issue_time, memory_time
 from simulator.devices.gpu.product import tensor_product_time
 from simulator.questions.where import Month
@@ -28,18 +16,7 @@ from simulator.workload.precision import ELEMENT_BYTES
 
 _LARGEST_FFT_FILTER = 16
 
-# Tiles for which the libraries' kernels are compiled: channels of the result by pixels.
-_FORWARD_EARLY = ((128, 128), (64, 128), (32, 128))
-_FORWARD = (*_FORWARD_EARLY, (64, 64))
-_STRIDED_EARLY = ((128, 128), (128, 64))
 _FEW_CHANNELS = 16
-_TENSOR = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64))
-# For the gradient of the filters: columns by channels of the result.
-_WEIGHT_1X1_EARLY = ((128, 128),)
-_WEIGHT_1X1 = ((128, 128), (128, 64), (64, 128), (64, 64))
-_WEIGHT_EARLY = ((128, 128), (128, 64), (128, 32))
-_WEIGHT = (*_WEIGHT_EARLY, (64, 64), (64, 32))
-
 _CUDNN_9: Month = (2024, 2)  # the first that issues Hopper's own instructions
 _CHANNELS = 8  # tensor cores take channels in multiples of this
 _FEWEST_CHANNELS = 4  # that have kernels of their own
@@ -79,7 +56,6 @@ def convolution_cost(gpu: Gpu, kernel: Convolution) -> KernelCost:
 
 
 def _is_dilated(shape: Conv2d) -> bool:
-    """Return whether the filter skips elements of its input."""
     return shape.dilation_h > 1 or shape.dilation_w > 1
 
 
@@ -106,15 +82,15 @@ def _on_lanes(asked: Problem, channels_last: bool) -> list[ConvolutionAlgorithm]
     weight = asked.direction == "bwd_weight"
     if asked.gpu.traits.kernels == "amd":
         if not weight:
-            found.append(winograd_fused(asked))
+            found.append(ways.winograd_fused(asked))
     elif asked.unit_stride:
         square = shape.kernel_h == shape.kernel_w
         if square and asked.taps == 9 and not weight and asked.gpu.traits.fused_winograd:
-            found.append(winograd_fused(asked))
+            found.append(ways.winograd_fused(asked))
         if square and asked.taps in (9, 25) and not (weight and asked.gpu.traits.cudnn == 5):
-            found.append(winograd(asked))  # for weights since cuDNN 5.1
+            found.append(ways.winograd(asked))  # for weights since cuDNN 5.1
         if max(shape.kernel_h, shape.kernel_w) <= _LARGEST_FFT_FILTER:
-            found.append(fft_tiles(asked))
+            found.append(ways.fft_tiles(asked))
     return found
 
 
@@ -122,7 +98,6 @@ def _on_lanes(asked: Problem, channels_last: bool) -> list[ConvolutionAlgorithm]
 
 
 def _backward_data_share(problem: Problem) -> float:
-    """Return the share of the lanes' peak rate that products for the gradient of the images reach."""
     costs = problem.costs
     return costs.amd_winograd if problem.gpu.traits.kernels == "amd" else costs.backward * costs.gemm
 
@@ -134,7 +109,7 @@ def implicit_gemm(problem: Problem) -> ConvolutionAlgorithm:
     c_in, c_out, taps = problem.c_in, problem.c_out, problem.taps
     n_bytes: float = problem.bytes
     columns = amd and (taps > 1 or not problem.unit_stride)
-    tiles: tuple[tuple[int, int], ...] = ANY_TILES if amd else _FORWARD_EARLY if few_tiles else _FORWARD
+    tiles = TILES["any"] if amd else TILES["forward"]["early" if few_tiles else "late"]
     splits, split_s = _ONCE, 0.0
     if problem.direction == "bwd_weight":
         by_hand = amd and problem.unit_stride and taps in (9, 25)
@@ -143,17 +118,16 @@ def implicit_gemm(problem: Problem) -> ConvolutionAlgorithm:
         if amd:
             share = costs.amd_backward_weight_direct if by_hand else costs.amd_gemm
         if not by_hand:
-            early, late = (_WEIGHT_EARLY, _WEIGHT) if taps > 1 else (_WEIGHT_1X1_EARLY, _WEIGHT_1X1)
-            tiles = early if amd or few_tiles else late
+            tiles = TILES["weight" if taps > 1 else "weight_1x1"]["early" if amd or few_tiles else "late"]
         m, n, k = c_in * taps, c_out, problem.pixels_out
-        splits, split_s = SPLITS if amd else _WEIGHT_SPLITS, _split_s(problem)
+        splits, split_s = ways.SPLITS if amd else _WEIGHT_SPLITS, _split_s(problem)
     elif problem.direction == "fwd":
         columns = columns and not (taps > 1 and c_in <= _FEW_CHANNELS)  # MIOpen's direct kernels
         share = costs.amd_gemm if amd else costs.gemm
         m, n, k = c_out, problem.pixels_out, c_in * taps
     else:
         columns = False  # explicit_gemm covers columns in memory
-        tiles = _STRIDED_EARLY if few_tiles and not problem.unit_stride else tiles
+        tiles = TILES["strided"]["early"] if few_tiles and not problem.unit_stride else tiles
         share = _backward_data_share(problem)
         m, n, k = c_in, problem.pixels_in, c_out * problem.taps_of_a_place
     engine = problem.engine(share * (costs.hopper_lanes if problem.gpu.traits.operands == "warps" else 1.0))
@@ -173,7 +147,7 @@ def explicit_gemm(problem: Problem) -> ConvolutionAlgorithm:
     column_bytes = problem.element_bytes * shape.groups * rows * problem.pixels_out
     image_bytes = problem.element_bytes * shape.input_elements
     engine, sides = problem.engine(_backward_data_share(problem)), (rows, problem.pixels_out, problem.c_out)
-    compute_s = blocks_time(costs.residency, engine, *sides, ANY_TILES, batch=shape.groups)
+    compute_s = blocks_time(costs.residency, engine, *sides, TILES["any"], batch=shape.groups)
     memory_s = (problem.bytes + column_bytes) / problem.bandwidth_Bps
     spread = 1.0 if problem.gpu.traits.kernels == "amd" else costs.spread
     spread_s = (column_bytes + image_bytes) / (problem.bandwidth_Bps * spread)
@@ -194,8 +168,8 @@ def tensor_gemm(problem: Problem, kernel: Convolution, rate_flops_per_s: float) 
     read_bytes, written_bytes = problem.element_bytes * images, problem.element_bytes * result
     share = costs.foreign if traits.kernels == "amd" or traits.operands == "warps" else 1.0
     rate = rate_flops_per_s * share * costs.tensor / (costs.tensor + (1.0 - costs.tensor) * pace)
-    engine = tensor_engine(problem.gpu.sm_count, rate, costs.tensor_tile_intensity * pace, costs.prologue_k)
-    splits: tuple[int, ...] = SPLITS
+    engine = ways.tensor_engine(problem.gpu.sm_count, rate, costs.tensor_tile_intensity * pace, costs.prologue_k)
+    splits: tuple[int, ...] = ways.SPLITS
     early = traits.kernels == "volta"
     zeros_s = 0.0
     packed = traits.operands in ("copies", "warps")
@@ -211,7 +185,7 @@ def tensor_gemm(problem: Problem, kernel: Convolution, rate_flops_per_s: float) 
     else:
         m, n, k = _of_taps(c_in, problem.taps, packed), c_out, problem.pixels_out
     split_s = _split_s(problem, m * n * groups)
-    tiles: tuple[tuple[int, int], ...] = _TENSOR
+    tiles = TILES["tensor"]
     narrow = max(problem.shape.kernel_h, problem.shape.kernel_w) <= _NARROW  # wider filters have other kernels
     if problem.direction == "bwd_weight" and traits.whole_filter_tiles and narrow:
         m, tiles = problem.taps * _FILTER_TILE * ceil(c_in / _FILTER_TILE), ((_FILTER_TILE, _FILTER_TILE),)
@@ -234,7 +208,7 @@ def warp_gemm(problem: Problem, kernel: Convolution) -> ConvolutionAlgorithm:
     """Return the implicit product in 16 bits since Hopper and cuDNN 9: ``sm90_xmma_..._warpgroupsize``, or cuBLAS's."""
     costs, gpu, shape, size, taps = problem.costs, problem.gpu, problem.shape, problem.element_bytes, problem.taps
     aligned, few = shape.c_in % _CHANNELS == shape.c_out % _CHANNELS == 0, shape.c_in == _FEWEST_CHANNELS
-    step = NARROW if aligned else _TAP_CHANNELS
+    step = ways.NARROW if aligned else _TAP_CHANNELS
     c_in, c_out = (_CHANNELS * ceil(c / _CHANNELS) for c in (problem.c_in, problem.c_out))
     images, result = float(size * c_in * problem.pixels_touched), float(size * c_out * problem.pixels_out)
     filters, weight = float(size * c_in * c_out * taps), problem.direction == "bwd_weight"
@@ -256,7 +230,7 @@ def warp_gemm(problem: Problem, kernel: Convolution) -> ConvolutionAlgorithm:
     if taps > 1 or not problem.unit_stride or not aligned:
         shares = (costs.implicit, costs.narrow) if aligned else (1.0, 1.0)
         fixed_s = problem.next_kernel_s
-        implicit = Implicit(
+        implicit = ways.Implicit(
             float(kernel.flop), moved[:2], moved[2], shares, costs.parts_s if weight else 0.0, not aligned
         )
     found = tensor_product_time(gpu, product, implicit)

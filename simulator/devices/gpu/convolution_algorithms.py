@@ -4,13 +4,11 @@ from collections.abc import Sequence
 from math import ceil
 from typing import NamedTuple
 
-from simulator.devices.gpu import Gpu
+from simulator.devices.gpu import TILES, Gpu
 from simulator.devices.gpu.memory import achieved_bandwidth
 from simulator.devices.gpu.rates import compute_rate
 from simulator.records import dataclass
 from simulator.workload.operators import Convolution
-
-ANY_TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128))
 
 _TENSOR_TILE = (256, 128)  # the largest common one on tensor cores
 _FULL_TILE = 64.0  # multiplications per loaded element of the largest common tile on fp32 lanes, 128 x 128
@@ -164,11 +162,7 @@ def lane_share(gpu: Gpu, direction: str = "fwd") -> float:
 # -- Winograd and Fourier ------------------------------------------------------------
 
 
-_FUSED = ((32, 32), (64, 32))  # channels by image tiles of 16 elements each
 _FUSED_DEPTH = 16
-# cuDNN's kernels give a block 32 tiles of 2 x 2, arranged as images by rows by columns (tile148n, tile228n, tile418n);
-# where these do not divide the images, blocks compute past the edges.
-_FUSED_PLACES = ((1, 4, 8), (2, 2, 8), (4, 1, 8))
 _POINTS = 36  # elements of a transformed tile, 6 x 6
 _FFT_SIDE = 32
 _FREQUENCIES = _FFT_SIDE * (_FFT_SIDE // 2 + 1)  # of a real tile; each is complex
@@ -191,12 +185,12 @@ def winograd_fused(problem: Problem) -> ConvolutionAlgorithm:
             * -(-shape.batch // n)
             * -(-problem.height // (2 * rows))
             * -(-problem.width // (2 * columns))
-            for n, rows, columns in _FUSED_PLACES
+            for n, rows, columns in TILES["fused_places"]
         )
     rate = problem.hot_rate_flops_per_s * share
     engine = Engine(problem.gpu.sm_count, rate, costs.tile_intensity, costs.winograd_fused_prologue_k)
     k = problem.reduction * parts
-    compute_s = blocks_time(costs.residency, engine, problem.rows, tiles, k, _FUSED, depth=_FUSED_DEPTH)
+    compute_s = blocks_time(costs.residency, engine, problem.rows, tiles, k, TILES["fused"], depth=_FUSED_DEPTH)
     memory_s = problem.bytes / problem.bandwidth_Bps
     time_s = at_least(compute_s, memory_s) + filters_s + costs.kernel_s + problem.next_kernel_s
     return ConvolutionAlgorithm(time_s, "Winograd 2x2, fused", compute_s, memory_s, problem.bytes)
@@ -235,7 +229,7 @@ def _transformed(problem: Problem, share: float, tiles: int, points: int, work: 
     m, n, k = problem.rows, tiles, problem.reduction
     if problem.direction == "bwd_weight":
         n, k = k, n
-    compute_s = blocks_time(costs.residency, problem.engine(share), m, n, k, ANY_TILES, batch=points * work)
+    compute_s = blocks_time(costs.residency, problem.engine(share), m, n, k, TILES["any"], batch=points * work)
     points *= 2 if work == _COMPLEX else 1
     image_bytes = problem.element_bytes * points * tiles * (problem.rows + problem.reduction)
     filter_bytes = problem.element_bytes * points * problem.rows * problem.reduction

@@ -5,17 +5,9 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from simulator.devices import KernelCost, bound_of
-from simulator.devices.gpu import Gpu
+from simulator.devices.gpu import Gpu, product
 from simulator.devices.gpu.memory import l2_bandwidth, memory_time, resident_share
-from simulator.devices.gpu.product import (
-    PlacedProduct,
-    ProductTime,
-    Tile,
-    Way,
-    is_pipelined,
-    tensor_product_time,
-    tiles_for,
-)
+from simulator.devices.gpu.product import PlacedProduct, ProductTime, Tile, Way, is_pipelined, tensor_product_time
 from simulator.devices.gpu.rates import arithmetic_rate, computes_on_tensor_cores, energy_time, held, sustained_clock
 from simulator.devices.predict import cold_device
 from simulator.records import replace
@@ -95,7 +87,7 @@ def _in_waves(gpu: Gpu, kernel: Gemm) -> ProductTime:
         return time_s, tile, parts, compute_s, memory_s, l2_s, walk_s
 
     splits = tensor or batch == 1 or kernels == "amd"
-    best = p.fastest(tiles_for(gpu, precision, layout, batch > 1), splits, way_of)
+    best = p.fastest(product.tiles_for(gpu, precision, layout, batch > 1), splits, way_of)
     if batch == 1 and min(m, n) <= _THIN:
         rate = held(gpu, arithmetic_rate(gpu, precision), precision)
         compute_s = 2.0 * m * n * k / (c.thin_share * rate)
@@ -108,7 +100,6 @@ def _in_waves(gpu: Gpu, kernel: Gemm) -> ProductTime:
 
 @lru_cache(maxsize=256)
 def _on_lanes(gpu: Gpu) -> Gpu:
-    """Return *gpu* without matrix units for int8."""
     return replace(gpu, peak_flops_per_s={name: peak for name, peak in gpu.peak_flops_per_s.items() if name != "int8"})
 
 
@@ -170,7 +161,6 @@ def _is_one(kernel: GroupedGemm) -> bool:
 
 
 def _products_s(gpu: Gpu, kernel: GroupedGemm) -> float:
-    """Return the seconds of all products, as they share the SMs."""
     if _is_one(kernel):
         # The tiles of all fill the SMs together, and those of the largest product at least take their own time.
         shares = [product_time(gpu, replace(one, batch=kernel.batch)).time_s / kernel.batch for one, _ in kernel.groups]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, get_args
 
 from simulator.constants import Values
 from simulator.devices import Bound, bound_of
-from simulator.devices.gpu import Gpu, rates
+from simulator.devices.gpu import TILES, Gpu, rates
 from simulator.devices.gpu.memory import achieved_bandwidth, l2_bandwidth, resident_share
 from simulator.records import dataclass, replace
 from simulator.workload.kernels import Gemm
@@ -112,13 +112,6 @@ class PlacedProduct:
         return best
 
 
-# (columns, rows) of the row-major result, the larger first: columns are what BLAS calls m.
-_SIDES = (
-    *((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128)),
-    *((64, 32), (32, 64), (32, 32), (128, 16), (16, 128), (128, 8), (8, 128)),
-)
-
-
 @lru_cache(maxsize=4096)
 def tiles_for(gpu: Gpu, precision: Precision, layout: str, batched: bool) -> tuple[Tile, ...]:
     """Return the tiles that a library has for products in *precision* with *layout*, the largest first."""
@@ -128,7 +121,7 @@ def tiles_for(gpu: Gpu, precision: Precision, layout: str, batched: bool) -> tup
     # Since Ampere, lanes too have kernels whose threads copy operands while they multiply.
     hiding = gpu.constants["tensor_product.copies"].alone if gpu.traits.kernels == "ampere" else c.alone
     tiles = []
-    for columns, rows in _SIDES:
+    for columns, rows in TILES["product"]:
         if not tensor and not _in_library(gpu, columns, rows, layout, batched):
             continue
         share = _busy_share(gpu, tensor, columns, rows, layout)
@@ -177,10 +170,6 @@ def _busy_share(gpu: Gpu, tensor: bool, columns: int, rows: int, layout: str) ->
 # -- on tensor cores, with asynchronous operand loads ------------------------------------
 
 
-_PIPELINED_SIDES = (
-    *((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (128, 32)),
-    *((32, 128), (64, 32), (32, 64), (128, 16), (16, 128), (64, 16), (16, 64)),
-)
 _STEP_K = 32
 _SUM_BYTES = 4  # partial sums are in fp32
 _LEAST_PIECE = 4  # bytes: the least that cp.async copies
@@ -281,7 +270,7 @@ def _tiles(gpu: Gpu, precision: Precision, c: Values, turned: int, *, synchronou
         if turned > 1 and by_warps:
             sm_rate *= both.both_turned
     found = []
-    for columns, rows in _PIPELINED_SIDES:
+    for columns, rows in TILES["product_of_copies"]:
         share = 1.0 / (1.0 + c.fetch * pace * (1.0 / columns + 1.0 / rows))
         alone = c.alone / (columns * rows)
         found.append(Tile(columns, rows, sm_rate * share, alone, edge_clocks / clock_Hz * min(1.0, 1.0 / alone)))

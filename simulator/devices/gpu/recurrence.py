@@ -3,19 +3,13 @@
 from collections.abc import Sequence
 
 from simulator.devices import Bound, KernelCost
-from simulator.devices.gpu import Gpu
+from simulator.devices.gpu import TILES, Gpu
 from simulator.devices.gpu.convolution_algorithms import Engine, at_least, blocks_time, lane_share, tensor_engine
 from simulator.devices.gpu.memory import achieved_bandwidth
 from simulator.devices.gpu.rates import compute_rate, tensor_rate
 from simulator.workload.operators import Recurrence
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
-Tiles = Sequence[tuple[int, int]]
-
-_STEP: Tiles = ((128, 64), (64, 64), (128, 32), (64, 32), (128, 128), (128, 8))  # gates by batch
-_STEP_PASCAL: Tiles = ((128, 64), (128, 128))
-_ALL: Tiles = ((128, 128), (128, 64), (64, 64))
-_ALL_TENSOR: Tiles = ((256, 128), (128, 128), (128, 64))
 _WIDE_BATCH = 24
 _FULL_BATCH = 64  # fills those tiles
 _FEW_SPLITS: Sequence[int] = (1, 2, 4)
@@ -71,7 +65,6 @@ def _rates(gpu: Gpu, precision: Precision) -> tuple[float, float]:
 
 
 def _step_compute(gpu: Gpu, kernel: Recurrence, m: int, k: int) -> float:
-    """Return the compute time of one step's product, in seconds."""
     costs, (lanes, tensor) = gpu.constants["recurrence"], _rates(gpu, kernel.precision)
     n, sms, cudnn, backward = kernel.batch, gpu.sm_count, gpu.traits.cudnn, kernel.direction == "bwd_data"
     if gpu.traits.kernels == "amd":
@@ -83,24 +76,23 @@ def _step_compute(gpu: Gpu, kernel: Recurrence, m: int, k: int) -> float:
     if tensor:
         engines.append(tensor_engine(sms, tensor * costs.all_steps, costs.tensor_tile_intensity, costs.prologue_k))
     split_s = 2 * _ACCUMULATOR_BYTES * m * n / achieved_bandwidth(gpu) + costs.next_kernel_s
-    tiles, splits = _STEP, _FEW_SPLITS
+    tiles, splits = TILES["step"], _FEW_SPLITS
     if cudnn == 6 and backward and _WIDE_BATCH <= n < _FULL_BATCH:
-        tiles, splits = _STEP_PASCAL, (1,)  # what cuDNN 5 and 6 use there
+        tiles, splits = TILES["step_pascal"], (1,)  # what cuDNN 5 and 6 use there
     found = (blocks_time(costs.residency, each, m, n, k, tiles, splits=splits, split_s=split_s) for each in engines)
     return max(min(found), 2.0 * m * n * k / (costs.most_of_peak * max(compute_rate(gpu, "fp32"), tensor)))
 
 
 def _all_steps(gpu: Gpu, kernel: Recurrence, m: int, n: int, k: int) -> float:
-    """Return the seconds of a product over all steps."""
     costs, base = gpu.constants["recurrence"], gpu.constants["convolution"]
     (lanes, tensor), bandwidth = _rates(gpu, kernel.precision), achieved_bandwidth(gpu)
     share = costs.amd_forward if gpu.traits.kernels == "amd" else costs.all_steps
     rate = min(lanes * share, costs.most_of_peak * compute_rate(gpu, "fp32"))
-    engine, tiles = Engine(gpu.sm_count, rate, base.tile_intensity, base.prologue_k), _ALL
+    engine, tiles = Engine(gpu.sm_count, rate, base.tile_intensity, base.prologue_k), TILES["all_steps"]
     if tensor:
         rate = tensor * costs.all_steps
         engine = tensor_engine(gpu.sm_count, rate, costs.tensor_tile_intensity, base.prologue_k)
-        tiles = _ALL_TENSOR
+        tiles = TILES["all_steps_tensor"]
     split_s = 2 * _ACCUMULATOR_BYTES * m * n / bandwidth
     compute_s = blocks_time(base.residency, engine, m, n, k, tiles, splits=_SPLITS, split_s=split_s)
     memory_s = ELEMENT_BYTES[kernel.precision] * (m * n + k * (m + n)) / bandwidth
