@@ -36,19 +36,14 @@ _IN_SWITCH = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveQuestion(Checked):
-    """The time of a collective of ``size_bytes`` (nccl-tests' size) with ``strategy``.
+    """The time of a collective of ``size_bytes`` (nccl-tests' size) with ``strategy``; options tell its other fields.
 
     - ``gpus``: GPUs of the machine, counted from 0, in rank order; all by default.
-    - ``group_size``: ranks in each group of consecutive ranks, which all run the collective at once; by default one
-      group.
-    - ``root``: the rank at which a broadcast starts and a reduce ends.
+    - ``group_size``: of groups of consecutive ranks, which all run the collective at once; by default one group.
     - ``pairs``: ranks of a send-recv; by default each rank sends to the next.
-    - ``gpus_per_process``: GPUs that one host thread launches for, as nccl-tests' ``-g``; only ``nccl`` depends on it.
-    - ``algorithm``, ``protocol``: replace NCCL's own choice (NCCL_ALGO, NCCL_PROTO).
-    - ``nvls``: whether NCCL may use NVLS (NCCL_NVLS_ENABLE).
-    - ``dtype``: type of the elements.
-    - ``reduction``: the reduction over ranks.  All move the same bytes over the same links and are memory-bound; they
-      differ only in whether a switch can do them.
+    - ``algorithm``, ``protocol``: replace NCCL's own choice.
+    - ``reduction``: all move the same bytes over the same links and are memory-bound; they differ only in whether a
+      switch can do them.
     - ``servers``: places of parameter servers: ``own`` machines, ``workers``, or names of CPUs; by default the
       strategy's best.
 

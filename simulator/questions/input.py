@@ -27,23 +27,11 @@ MEMORY = "memory"  # instead of a disk: all samples are in memory from the start
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputQuestion(Checked):
-    """A data set, its disks, and the loader of each process that feeds devices.
+    """A data set, its disks, and the loader of each process that feeds devices; :class:`InputFile` tells the fields.
 
-    - ``name``: of the data set; ``samples``: how many it has, 0 where that is not known.
-    - ``sample_bytes``: of one as it is stored, on average; ``pixels``: of a stored image, 0 where that is not known.
-    - ``holds``: images or sequences, empty where that is not known; ``decode``: ``none`` if stored as they are used.
-    - ``sample_s``: seconds in which a core decodes and augments one; None: the model's.
-    - ``block_bytes``: of what is read at once of large files; 0: each sample is a file.
-    - ``disks``: names in the machine, or ``memory``; empty: its first disk.  ``cache``: where samples stay once read.
-    - ``workers``: loading processes for each process that feeds devices; 0: that one loads.
-    - ``prefetch``: batches that each worker may be ahead; ``ahead``: batches that wait on the device, 0: none.
-    - ``shuffle``: samples are read in random order; ``augment``: images are cropped at random and resized.
-    - ``epochs``: how often the set is read; ``evaluate``: samples evaluated on one device after each, 0: none.
-    - ``pinned``: batches are copied through page-locked memory while the device computes.
-    - ``batch_s``: seconds that the loop takes the host in each step besides.
-    - ``steps_under_way``: steps begun and not ended; 1: the host waits for each.
-
-    Raises InputError if fields do not go together.
+    ``samples`` and ``pixels`` are 0, and ``holds`` is empty, where that is not known.  ``sample_s``: seconds a core
+    takes; None: the model's.  ``block_bytes`` 0: each sample is a file.  ``disks``: names in the machine, or
+    ``memory``; empty: its first disk.  Raises InputError if fields do not go together.
     """
 
     faults_of: ClassVar[str] = "input"

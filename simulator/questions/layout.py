@@ -23,40 +23,12 @@ _WORDED: dict[str, tuple[str, ...]] = {"schedule": SCHEDULES, "cp_comm": CP_COMM
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout(Checked):
-    """Degrees of parallelism, and the options that go with them.
+    """Degrees of parallelism, and the options that go with them; docs/parallel.md tells each, as an item of --parallel.
 
-    - ``tp``: ranks that split each layer (tensor parallelism).
-    - ``pp``: stages that the layers are split into (pipeline parallelism).
-    - ``cp``: ranks that split each sequence (context parallelism).
-    - ``cp_comm``: what they exchange for attention (``--cp-comm-type``): ``p2p``, keys and values in a ring; ``a2a``,
-      all for whole sequences of some heads (Ulysses); ``all_gather``, keys and values of the whole sequence.
-    - ``dp``: ranks that split the samples; by default all ranks that the other degrees leave.
-    - ``ep``: ranks that split the experts of a layer (expert parallelism): every ``etp``-th of the ``tp x cp x dp``
-      ranks of a stage.
-    - ``etp``: ranks that split each expert (expert tensor parallelism); ``tp`` by default.
-    - ``flex``: a token is sent once to each node that holds experts of it, and their results are added up there
-      (DeepEP, HybridEP; ``--moe-token-dispatcher-type flex``); otherwise it is sent once per expert.
-    - ``ep_overlap``: tokens of one micro-batch go to experts while another computes: each forward pass runs with the
-      backward pass of an earlier micro-batch (:mod:`simulator.training.micro_batches`;
-      ``--overlap-moe-expert-parallel-comm``).
-    - ``delay_wgrad``: with ``ep_overlap``, gradients of parameters come after the next exchange of experts, which so
-      starts earlier (``--delay-wgrad-compute``).
-    - ``shared_overlap``: the expert that all tokens pass computes while the others' tokens are on their way
-      (``--moe-shared-expert-overlap``).
-    - ``sp``: activations that tensor parallelism leaves whole are split along the sequence (sequence parallelism).
-    - ``tp_overlap``: the gathers and scatters of ``sp`` go piece by piece, beside the products that read or write the
-      data (user buffers of Transformer Engine, ``--tp-comm-overlap``).
-    - ``vp``: chunks of the network per stage, which take turns (virtual, or interleaved, stages).
-    - ``blocks``: the blocks of each part of a pipeline, in the network's order (``8-10-10-4``); by default as many in
-      each.  0 first or last: that part has the embedding, or the logits and the loss, alone.
-    - ``zero``: what ranks with the same parameters shard: 1 the optimiser state, 2 gradients too, 3 parameters too
-      (FSDP); 0: nothing.
-    - ``shards``: ranks that hold one full set of shards; all ``cp x dp`` by default.  Fewer: each such group is a
-      replica (HSDP).
-    - ``schedule``: the order of forward and backward passes in a pipeline (:mod:`simulator.training.schedules`).
-    - ``order``: the axes, from the one with neighbouring ranks to the one with the most distant ranks.
-    - ``process``: ``each``: one process per rank; or one process for all, with replicas in a Python loop (``loop``) or
-      by nn.DataParallel (``dataparallel``; :mod:`simulator.training.one_process`).
+    ``dp``: by default all ranks that the other degrees leave; ``etp``: as ``tp``; ``shards``: all ``cp x dp`` ranks.
+    ``blocks``: those of each part of a pipeline, in the network's order; empty: as many in each.
+    ``process``: ``each``: one process per rank; or one for all, with replicas in a Python loop (``loop``) or by
+    nn.DataParallel (``dataparallel``; :mod:`simulator.training.one_process`).
     """
 
     faults_of: ClassVar[str] = "layout"

@@ -43,38 +43,19 @@ _ALONE: Mapping[Optimizer, str] = {  # those of which no library has one kernel 
 
 @dataclass(frozen=True, slots=True)
 class StepOptions(Checked):
-    """The settings of one step.
+    """The settings of one step; docs/steps.md tells them, as options of the command.
 
     - ``mode``: ``train`` is forward, backward and update; ``forward`` and ``backward`` are these parts alone (tensors
       saved by forward count in both); ``inference`` is forward with nothing saved.
     - ``precision``: a policy (:mod:`simulator.step.precision`); ``torch`` is PyTorch's default.
-    - ``optimizer``: the rule of the update.
-    - ``compiled``: pointwise operators are fused, as compilers do.
-    - ``cuda_graph``: one call launches all kernels.
     - ``cuda_graph_blocks``: in each pass, one call launches the kernels of a repeated block, except its experts
       (Transformer Engine's ``make_graphed_callables``).
     - ``recompute``: what the backward pass computes again instead of keeping it (:mod:`simulator.step.recompute`):
       ``none``; of repeated blocks all but their inputs (``full``), the ``recompute_parts`` (``selective``), or all but
       some results, chosen by the kind of operator (``operators``).
-    - ``recompute_parts``: the parts of blocks that run again if ``recompute`` is ``selective``; ``core_attn`` is
-      attention from queries, keys and values.
-    - ``recompute_blocks``: only the first so many blocks of each pipeline stage (of each chunk, if interleaved) run
-      again; None: all.
-    - ``channels_last``: images lie in memory pixel by pixel, as tensor cores read them, and are not copied around each
-      convolution (TensorFlow's default in half precision; PyTorch's ``memory_format``).
-    - ``fused_optimizer``: the update is one kernel over all parameters (PyTorch's ``fused=True``) instead of one per
-      operation; compiling the model does not change it.
-    - ``framework``: plain PyTorch modules; Megatron-LM's modules, with more host work per operator;
-      ``deepspeed-zero3``: PyTorch modules around which hooks fetch and release the parameters (DeepSpeed's ZeRO-3);
-      TensorFlow, with one kernel per operation unless ``compiled`` (XLA); or Caffe and similar frameworks without
-      cuDNN, whose convolutions go image by image.
-    - ``launch_blocking``: the host launches nothing until the device has finished everything before it
-      (``CUDA_LAUNCH_BLOCKING=1``).
-    - ``accumulation``: how gradients of micro-batches are added up: by the ``product`` that computes them
-      (Megatron-LM's fusion; also if there is nothing to add), by a pass that reads both (``add``, PyTorch's), or by
-      passes into an extra fp32 copy (``fp32``, DeepSpeed's ``BF16_Optimizer``).
-    - ``expandable_segments``: segments of PyTorch's allocator grow instead of being joined by others
-      (``PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True``), which leaves fewer gaps.
+    - ``recompute_blocks``: of each pipeline stage, or of each chunk, if interleaved; None: all.
+    - ``accumulation``: by the ``product`` that computes gradients of micro-batches (Megatron-LM's fusion; also if there
+      is nothing to add), by a pass that reads both (``add``), or by passes into an extra fp32 copy (``fp32``).
     """
 
     mode: Mode = "train"

@@ -12,17 +12,11 @@ from simulator.topology.schema import Price
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunQuestion(Checked):
-    """The time, failures and price of a run of ``tokens``, or of ``samples``, in steps of ``step``.
+    """The time, failures and price of a run of ``tokens``, or of ``samples``, in steps of ``step`` (docs/run.md).
 
-    - ``mtbf_s``: mean time between failures of the run; or ``gpu_mtbf_s`` of one of its GPUs; None: nothing fails.
-    - ``every_steps``: steps between checkpoints; None: the best interval.
-    - ``write_s``: seconds to write a checkpoint; or ``storage_Bps``, the rate at which storage takes it from all nodes;
-      None: the first disk of each node takes a part.
-    - ``asynchronous``: training stops only while each device copies its part to its host's memory.
-    - ``restart_s``: seconds from a failure to the first step: to find it, replace what failed and load.
-    - ``warmup_s``: seconds that each start takes besides: compilation, autotuning, first steps.
-    - ``evaluate_every``: steps between evaluations (0: none) of ``evaluate_samples`` each.
-    - ``gpu_hour``: the price of a GPU for an hour; None: that of the machine's file, if it has one.
+    Times are in seconds.  ``mtbf_s``: of the run; ``gpu_mtbf_s``: of one of its GPUs; None: nothing fails.
+    ``every_steps``: None: the best interval.  ``write_s`` and ``storage_Bps``: None: the first disk of each node takes
+    a part.  ``gpu_hour``: None: the price in the machine's file, if it has one.
 
     Raises InputError for what the command refuses, in its words.
     """

@@ -78,11 +78,9 @@ CopyKind = Literal["h2d", "d2h", "d2d", "h2h", "p2p"]
 class CopyQuestion(Checked):
     """The time of a copy of ``size_bytes``, with a simultaneous copy in the other direction if ``both_ways``.
 
-    ``h2d`` and ``d2h`` go between the host and GPU ``src``, ``p2p`` from GPU ``src`` to ``dst``, ``d2d`` and ``h2h``
-    within the memory of a GPU or the host.  ``staged``: GPUs copy through host memory even if they could copy directly.
-    ``waited``: the host waits for the copy, and its time counts.  ``threads`` copy within the host; None means all.
-    ``socket``: the CPU whose memory is the host's end; by default the nearest.  ``fresh``: host memory is allocated but
-    untouched before the copy writes it (pageable memory only).
+    docs/memory.md tells the kinds and fields.  ``staged``: GPUs copy through host memory even if they could copy
+    directly.  ``threads`` copy within the host; None means all.  ``socket``: by default the nearest.  ``fresh`` is for
+    pageable memory only.
     """
 
     topic: ClassVar[Literal["copy"]] = "copy"
@@ -108,19 +106,10 @@ AccessKind = Literal["stream", "strided", "random", "gather", "chase", "shared"]
 class AccessQuestion(Checked):
     """The time of memory accesses: one pass over ``size_bytes``, or one of many accesses within that much memory.
 
-    Kinds of a whole pass: ``stream`` goes through ``reads`` input and ``writes`` output arrays, each an equal part of
-    the bytes; ``gather`` picks ``rows`` of ``row_bytes`` each from a table.  Kinds of one access: ``strided``, an
-    element every ``stride_bytes``, ``backward`` if set; ``random``, ``each_bytes`` at a random address with
-    ``outstanding`` accesses in flight; ``chase``, a load whose address comes from the load before it, in random order;
-    ``shared``, ``cores`` that take turns writing, each to its own part of the bytes.
-
-    ``node`` is the memory: ``local`` to the core, ``remote`` (of the next socket), or a device of the machine.
-    ``misaligned``: no element starts at a multiple of its size.  ``page_bytes``: the size of the memory's pages.
-    ``state``: another core has ``modified`` a shared line, or only read it (``unchanged``).
-
-    For GPUs, ``level`` is the memory that a chase goes through.  ``resident`` threads run at once, in blocks of
-    ``block_threads``; 0 means as many as the device holds.  ``in_graph``: the calls come from a captured graph;
-    ``persistent``: one kernel stays on the device and waits for all its blocks between passes.
+    docs/memory.md tells the kinds and fields.  ``node``: ``local`` to the core, ``remote`` (of the next socket), or a
+    device of the machine.  ``resident`` threads of a GPU run at once; 0: as many as it holds.  ``in_graph``: the calls
+    come from a captured graph; ``persistent``: one kernel stays on the device and waits for all its blocks between
+    passes.
     """
 
     topic: ClassVar[Literal["access"]] = "access"
@@ -158,11 +147,9 @@ DISK_ACCESSES: tuple[DiskAccess, ...] = get_args(DiskAccess)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskQuestion(Checked):
-    """The time of one block if each of ``threads`` reads or writes blocks one after the other.
+    """The time of one block if each of ``threads`` reads or writes blocks one after the other (docs/memory.md).
 
-    ``cached``: memory serves all blocks; ``hit_percent``: this percentage of them.  ``sustained``: the burst credits of
-    a cloud volume are spent.  ``disk``: its name; by default the machine's first.  ``track``: position of the blocks on
-    a rotating disk.
+    ``cached``: memory serves all blocks; ``hit_percent``: this percentage of them.
     """
 
     topic: ClassVar[Literal["disk"]] = "disk"

@@ -5,21 +5,11 @@ from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
 from simulator.errors import mention, one_line
+from simulator.questions import options as how
 from simulator.questions.checks import MOST, WITHOUT_NCCL, Checked, From, exchange_faults, is_served, unread_faults
 from simulator.questions.collective import OF_NCCL, Algorithm, Protocol
 from simulator.questions.input import InputQuestion
 from simulator.questions.layout import REPLICAS, Layout
-from simulator.questions.options import (
-    BITSANDBYTES,
-    NOT_IN_TORCH,
-    USUAL,
-    Accumulation,
-    NetworkSizes,
-    StepOptions,
-    loss_faults,
-    nf4_faults,
-    said_of,
-)
 from simulator.questions.where import TODAY, Software, Where
 from simulator.records import dataclass, replace
 
@@ -36,7 +26,7 @@ _OF_RECOMPUTED = {"gathers_again": ((), f"is about blocks that run again; add {m
 _OF_LOOP = ("strategy", *OF_NCCL)
 Offload = Literal["none", "optimizer", "optimizer+parameters"]
 OffloadTo = Literal["host", "nvme"]
-_HAS_NO_HOST_UPDATE = ("none", *NOT_IN_TORCH)  # optimisers that no library runs on the host for a GPU
+_HAS_NO_HOST_UPDATE = ("none", *how.NOT_IN_TORCH)  # optimisers that no library runs on the host for a GPU
 _OF_FORMAT = ("sums_in_fp32", "sums_whole", "gathers_in_fp32", "gathers_again")
 EXCHANGING = ("strategy", "layout", "bucket_bytes", *_OF_FORMAT, "bucket_views", "divided", "contention", *OF_NCCL)
 """Fields of a step that are about its exchanges."""
@@ -61,28 +51,14 @@ class CheckpointQuestion(Checked):
 class StepQuestion(Checked):
     """The time of a step in which each replica computes ``micro_batches`` of ``batch`` samples.
 
-    A replica is one device, or several that divide the network among them (``layout``).
+    A replica is one device, or several that divide the network among them (``layout``).  Fields are the options of the
+    command (docs/options.md, docs/steps.md, docs/parallel.md); more of some:
 
-    - ``workload``: a network of the zoo, a YAML file of layers, or ``torch:package.module:factory``.
     - ``sizes``: sizes of a zoo network that differ from its defaults: ``sequence_length``, ``image``, ``layers``,
       ``attention``, ..., and ``loss`` (0: no cross-entropy at the end).
-    - ``device``: one device of the machine by its name (``gpu0``, ``cpu0``, ``cpu`` for all sockets); by default its
-      GPUs.
-    - ``gpus``: GPUs of the machine, counted from 0; all by default.
-    - ``layout``: how several devices divide the work; by default each has a replica of the network.
+    - ``device``: one device of the machine; by default its ``gpus``, counted from 0, or all of these.
     - ``strategy``: the strategy that exchanges gradients or shards; exchanges within layers use NCCL.
-    - ``algorithm``, ``protocol``, ``nvls``: what replaces NCCL's own choice in all its collectives, as in
-      :class:`~simulator.questions.collective.CollectiveQuestion`.
-    - ``bucket_bytes``: gradients are exchanged in buckets of this size during the backward pass; 0: computing waits.
-      Shards of parameters (``zero=3``) are exchanged unit by unit.
-    - ``sums_in_fp32``: 16-bit gradients are summed in fp32.
-    - ``sums_whole``: with ``zero=1`` and 2, gradients are all-reduced, though a rank keeps a shard (DeepSpeed's
-      ``use_multi_rank_bucket_allreduce``); otherwise they are reduce-scattered.
-    - ``gathers_in_fp32``: with ``zero=3``, parameters are gathered in fp32 and autocast casts what was gathered (FSDP
-      without ``MixedPrecision``); their gradients are summed in fp32.
-    - ``gathers_again``: with ``zero=3`` and ``recompute="full"``, blocks gather their parameters between what runs
-      again and its backward pass too (reentrant checkpoints around FSDP's units).
-    - ``bucket_views``: gradients are parts of DistributedDataParallel's buckets (``gradient_as_bucket_view``).
+    - ``bucket_bytes``: 0: computing waits.  Shards of parameters (``zero=3``) are exchanged unit by unit.
     - ``prefetches``: with ``zero=3``, the next unit of the backward pass is gathered while one computes (BACKWARD_PRE),
       otherwise after it; ``deepspeed-zero3`` then exchanges nothing in either pass while one computes, as a fetch
       waits for the device (until 0.5.9: stage3.py, ``_synchronize_communication``).  With ``zero=1`` and 2,
@@ -90,26 +66,12 @@ class StepQuestion(Checked):
     - ``contention``: concurrent computation and communication slow each other, gradients are copied into and out of
       buckets, shards out of what was gathered, and all ranks wait for the slowest; otherwise everything runs as if
       alone, on equal devices.
-    - ``threads``: threads of a CPU; by default one per core.
     - ``stragglers``: a GPU, or a node with all its GPUs, that takes *factor* (1 to 100) times as long as others of its
       part.
-    - ``servers``: places of parameter servers, as in :class:`~simulator.questions.collective.CollectiveQuestion`.
-    - ``staleness``: with parameter servers, the steps that a worker may be ahead of the slowest; 0: all wait for all;
-      None: nobody waits.
-    - ``epoch_samples``: samples of an epoch; 0: not asked for.
-    - ``divided``: the samples (``batch`` per GPU, and ``remainder``) are divided among replicas so that all finish
-      together, not evenly.
-    - ``remainder``: with ``divided``, samples of all GPUs together beyond ``batch`` of each.
-    - ``helpers``: CPUs that also get a part of these samples.
-    - ``lost``: a CPU whose server fails, and the time of the failure after the start of a step.
-    - ``checkpoints``: failures and checkpoints of a run of such steps.
-    - ``input``: the input pipeline; by default each step finds its samples on the devices.
-    - ``offload``: what the host's memory holds, and its CPUs update: the state of the ``optimizer`` (DeepSpeed's
-      ZeRO-Offload), or the parameters too (ZeRO-3 offload).
-    - ``bind_cores``: each rank that offloads has its own cores (DeepSpeed's ``--bind_cores_to_rank``).
-    - ``round_robin``: parameters go round the ranks, which then copy gradients to the host at the same time
-      (DeepSpeed's ``round_robin_gradients``); with ``zero=1`` or 2 and ``offload``.
-    - ``programs``: processes that each run such a step on the same GPU, which runs kernels of one process at a time.
+    - ``staleness``: with parameter servers, the steps that a worker may be ahead of the slowest; None: nobody waits.
+    - ``divided``: the samples (``batch`` per GPU, and ``remainder`` of all together) are divided among replicas and
+      ``helpers``, which are CPUs, so that all finish together, not evenly.
+    - ``lost``: a CPU whose server fails, and the time in seconds of the failure after the start of a step.
 
     Raises InputError for what the command refuses, in its words.
     """
@@ -119,8 +81,8 @@ class StepQuestion(Checked):
     where: Where
     workload: str
     batch: Annotated[int, From(1, MOST)]
-    sizes: NetworkSizes = ()
-    options: StepOptions = USUAL
+    sizes: how.NetworkSizes = ()
+    options: how.StepOptions = how.USUAL
     micro_batches: Annotated[int, From(1, MOST)] = 1
     device: str | None = None
     gpus: tuple[int, ...] | None = None
@@ -181,11 +143,11 @@ class StepQuestion(Checked):
             several = mention("micro_batches", 4)
             why = f"is about gradients of several micro-batches ({several}), which zero=2 and fsdp scatter"
             yield f"{mention('accumulation')}: {why}"
-        if self.has_servers and self.options.optimizer in BITSANDBYTES:
+        if self.has_servers and self.options.optimizer in how.BITSANDBYTES:
             yield f"{mention('optimizer', self.options.optimizer)}: updates on GPUs, and parameter servers are CPUs"
         shards, one_process = self.layout.zero == 3, self.one_process
-        yield from nf4_faults(self.sizes, self.options, shards=shards, one_process=one_process)
-        yield from loss_faults(self.sizes, self.options, one_process=one_process)
+        yield from how.nf4_faults(self.sizes, self.options, shards=shards, one_process=one_process)
+        yield from how.loss_faults(self.sizes, self.options, one_process=one_process)
         yield from exchange_faults(self)
         if self.gpus is not None:
             yield from self.device_faults(len(self.gpus))
@@ -277,7 +239,7 @@ class StepQuestion(Checked):
         yield from ((name, why) for name, (stages, why) in of_shards.items() if layout.zero not in stages)
 
     @property
-    def rank_options(self) -> StepOptions:
+    def rank_options(self) -> how.StepOptions:
         """The options of a rank's work: to gradients that leave it after every micro-batch it adds at no cost."""
         leave = self.layout.zero > 1 or (self.offload != "none" and self.layout.zero != 1)
         return replace(self.options, accumulation="product") if leave else self.options
@@ -290,7 +252,7 @@ class StepQuestion(Checked):
     @property
     def loss_way(self) -> int | str:
         """How the cross-entropy is computed; ``plain`` is torch's own."""
-        return said_of(self.sizes, "cross_entropy")
+        return how.said_of(self.sizes, "cross_entropy")
 
     @property
     def one_process(self) -> bool:
@@ -383,9 +345,9 @@ def _parts(layout: Layout, *, short: bool) -> list[str]:
     return found
 
 
-def accumulating(question: StepQuestion, said: Accumulation | None) -> StepQuestion:
+def accumulating(question: StepQuestion, said: how.Accumulation | None) -> StepQuestion:
     """Return *question* with the way its gradients are accumulated: *said*, or by default its framework's."""
     options = question.options
-    usual: Accumulation = "product" if options.framework == "megatron" else "add"
+    usual: how.Accumulation = "product" if options.framework == "megatron" else "add"
     adds = question.micro_batches > 1 and options.has_backward
     return replace(question, options=replace(options, accumulation=(said or usual) if adds else "product"))
