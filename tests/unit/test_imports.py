@@ -125,7 +125,7 @@ LATE = {
     "simulator.workload.torch_import": "torch need not be installed",
     "simulator.workload.zoo.registry": "a network of the zoo needs the code of no other",
     "validate.__main__": "an interrupt while modules are imported is told in a line, and what is missing",
-    "validate.check.report": "only pages draw",
+    "validate.cli.check": "only pages draw",
     "validate.compare.report": "only pages draw",
     "validate.cli": "a command loads what it runs",
     "validate.constants": "scipy need not be installed",
