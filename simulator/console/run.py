@@ -185,7 +185,6 @@ def _options(command: Any) -> dict[str, Any]:
 
 
 def _refuse_misused(command: Any, given: list[str]) -> None:
-    """Raise InputError if a single-valued option is given twice, or if another option stands in place of a value."""
     options, seen = _options(command), set[str]()
     words = iter(takewhile(lambda word: word != "--", given))
     for word in words:

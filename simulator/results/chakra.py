@@ -41,7 +41,6 @@ class _Trace:
             raise InputError(f"the trace would have some {count:,} nodes; up to {MOST_NODES:,} are written")
 
     def add(self, task: Activity, span: Span) -> None:
-        """Add the nodes of *task* to the ranks that run it."""
         found = dict(self._nodes(task, span))
         known = any if isinstance(task.about, CollectiveLabel) else all  # ranks that exchange wait for each other
         if not all(known(other in self._ids[rank] for rank in found) for other in task.after):

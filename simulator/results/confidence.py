@@ -107,7 +107,6 @@ OF_A_BOUND = Confidence(None, (), None, "", "", is_exact=True)
 
 
 def _class_words(name: str) -> str:
-    """Return a class of errors in words, for example: errors of matrix products bound by compute."""
     head, *rest = name.split()
     told, bounds = WORDS["exchange_errors"], WORDS["bound_errors"]
     if head in ("step", "pass"):

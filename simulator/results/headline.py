@@ -116,7 +116,6 @@ def _achieved_words(result: TrainingRun) -> str:
 
 
 def _communication_words(result: TrainingRun) -> str:
-    """Return what communication costs, over which links, and how much more work all devices do than one."""
     whole_s, exposed_s, links = result.step_time_s, result.exposed_s, over_words(result).removeprefix(" over ")
     share, exposed = percent(exposed_s / whole_s), f"({format_duration(exposed_s, 3)}; band not measured)"
     cost = f"communication{over_words(result)} costs {share} of the step {exposed}"
@@ -160,7 +159,6 @@ def over_words(result: TrainingRun) -> str:
 
 
 def _input_words(result: TrainingRun, run: "InputRun") -> str:
-    """Return which stage of the input limits a step, whether more workers help, and what the others could do."""
     rates = {name: f"{rate_words(result.samples / s)} {result.step.sample}/s" for name, s in run.limits_s.items()}
     workers = "decoders" if "decoders" in rates else "loaders" if "loaders" in rates else ""
     said = f"{WORDS['input'][run.bound]} limits training to {rates.pop(run.bound)}"

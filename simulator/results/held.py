@@ -76,7 +76,6 @@ def held_over(result: TrainingResult) -> list[HeldAt]:
 
 
 def _held_in_stage(result: TrainingResult, network: Network) -> list[HeldAt]:
-    """Return the memory use of a pipeline stage whose layers are *network*."""
     question = result.question
     layout, stage, of_chunks = question.layout.on(result.device_count), result.tightest.stage, result.tightest.shares
     options = stage_options(question.rank_options, layout)
@@ -112,7 +111,6 @@ def _held_in_stage(result: TrainingResult, network: Network) -> list[HeldAt]:
 
 
 def _lasting_bytes(need: MemoryNeed, moments: Sequence[Moment]) -> float:
-    """Return the bytes of *need* that last the whole step, given its *moments*."""
     casts = max(moments, key=lambda moment: moment.total_bytes).casts_bytes
     outside = need.context_bytes + need.communication_bytes + need.cached_bytes
     return need.parameters_bytes - casts + need.optimizer_bytes + need.workspace_bytes + outside

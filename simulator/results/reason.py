@@ -97,7 +97,6 @@ def _than(best: Answer, other: Answer, among: Sequence[Answer]) -> str:
 
 
 def _lost_by(best: "TrainingResult", other: "TrainingResult") -> str:
-    """Return what the slower *other* waits for, or what bounds it."""
     from simulator.results.headline import over_words
     from simulator.results.rates import rates_of
     from simulator.results.step_view import MATTERS, limit_words, main_wait, waits_of

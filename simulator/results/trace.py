@@ -149,7 +149,6 @@ def _us(ns: int) -> str:
 
 
 def _is_drawn(start_s: float, end_s: float) -> bool:
-    """Whether what lasts from *start_s* to *end_s* is long enough to be drawn."""
     return _nanoseconds(start_s) < _nanoseconds(end_s)
 
 

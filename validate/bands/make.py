@@ -233,7 +233,6 @@ def _is_enough(rows: Sequence[BandRow]) -> bool:
 
 
 def _spread_of(name: str, family: Family, calibrated: Mapping[Question, CalibratedRow]) -> Spread:
-    """Return the spread of errors of the class *name*, whose rows come first in *family*."""
     rows, mixture = family[0], RowMixture(family)
     whole = mixture.quantiles()
     place, source, generation, network = (

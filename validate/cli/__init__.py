@@ -69,7 +69,6 @@ def _answered(by: str, refuses: Iterable[Mapping[str, Any]], options: Mapping[st
 
 
 def _faults(said: Mapping[str, str], refuses: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the faults by rules of options that are *said*, as the command line spells them."""
     for rule in refuses:
         if said.keys() >= {*rule.get("given", ())} and said.keys().isdisjoint(rule.get("without", ())):
             yield from () if "each" in rule else (rule["why"],)

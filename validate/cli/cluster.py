@@ -101,17 +101,18 @@ def _orders(outcomes: Outcomes) -> str:
     return "\n".join(lines)
 
 
+_GROUPS: Sequence[tuple[str, str, Callable[[cases.CaseOutcome], str]]] = (  # by what, in texts and in documents
+    ("by nodes", "nodes", lambda o: str(o.case.n_nodes)),
+    ("by rate", "machine", lambda o: shown_rate(o.case.shape)),
+    ("by strategy", "strategy", lambda o: o.case.strategy.name),
+    ("by size", "bytes", lambda o: format_size(o.case.size_bytes)),
+)
+
+
 def _medians(outcomes: Outcomes, style: Style) -> str:
     rows = [["error", "cases", "median", "p90", "mean", "bias"]]
-    groups: dict[str, Callable[[cases.CaseOutcome], str]] = {
-        "": lambda _: "all",
-        "by nodes": lambda o: str(o.case.n_nodes),
-        "by rate": lambda o: shown_rate(o.case.shape),
-        "by strategy": lambda o: o.case.strategy.name,
-        "by size": lambda o: format_size(o.case.size_bytes),
-    }
     marks: dict[int, str] = {}
-    for title, key in groups.items():
+    for title, _, key in (("", "", lambda _: "all"), *_GROUPS):
         found = cases.by(outcomes, key)
         if title and len(found) < 2:
             continue
@@ -130,12 +131,6 @@ def _signed(error: float) -> str:
 
 def cluster_document(outcomes: Outcomes, measured: ClusterResults, facts: Row, *, calibrated: bool) -> Row:
     """Return environment *facts*, links with probes (B/s), cases, orders of strategies and error statistics."""
-    groups: dict[str, Callable[[cases.CaseOutcome], str]] = {
-        "nodes": lambda o: str(o.case.n_nodes),
-        "machine": lambda o: cases.machine_name(o.case.shape),
-        "strategy": lambda o: o.case.strategy.name,
-        "bytes": lambda o: str(o.case.size_bytes),
-    }
     links, rows = [], []
     for shape, probe_Bps in measured.probes.items():
         link = {"machine": cases.machine_name(shape), **taken(shape, "rate_Bps delay_s")}
@@ -149,8 +144,9 @@ def cluster_document(outcomes: Outcomes, measured: ClusterResults, facts: Row, *
     how = "nodes=case.n_nodes bytes=case.size_bytes measured predicted wrong_pairs=wrong"
     orders = [{"machine": cases.machine_name(each.case.shape), **taken(each, how)} for each in cases.orders(outcomes)]
     errors: dict[str, Any] = {"all": _errors(summarise([o.error for o in outcomes]))}
-    for name, key in groups.items():
-        errors[name] = {group: _errors(each) for group, each in cases.by(outcomes, key).items()}
+    keys = {"machine": lambda o: cases.machine_name(o.case.shape), "bytes": lambda o: str(o.case.size_bytes)}
+    for _, name, key in _GROUPS:
+        errors[name] = {group: _errors(each) for group, each in cases.by(outcomes, keys.get(name, key)).items()}
     head = {"format": 1, "environment": dict(facts), "calibrated": calibrated}
     return {**head, "links": links, "cases": rows, "orders": orders, "errors": errors}
 

@@ -175,8 +175,6 @@ def _unread_values(table: tabular.Table, rules: tabular.Conventions) -> list[Fau
 
 
 def _why_unread(kind: Kind, table: tabular.Table, row: CsvRecord, added: tabular.AddedCells) -> str:
-    """Return why *row* with the cells *added* is no question; empty if it is one."""
-
     def own(name: str) -> str:
         return table.written(row, name) or (added[name][0] if name in added else "")
 

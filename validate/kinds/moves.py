@@ -15,7 +15,7 @@ from simulator.topology.parts import CpuPart
 from simulator.workload import Collective
 from simulator.workload.operators import Reduction
 from validate.kinds.kind import CELLS, WORDS, Cell, RowQuestion, Timed, kind_of
-from validate.kinds.timing import less_s
+from validate.kinds.timing import with_other_s
 from validate.tables import cells
 from validate.tables.cells import NotScored, number, whole_or_none
 from validate.tables.names import RowNames
@@ -177,7 +177,7 @@ def _beside_work(cell: Cell, names: RowNames, copy: single.CopyQuestion) -> RowQ
         single.ProgramQuestion(where=copy.where, workload="", text="".join(map(parts.__getitem__, way)), device=gpu)
         for way in (ways, ["held", "end"])
     )
-    return RowQuestion(whole, timing=Timed(less_s, (alone,)))  # the work behind what held the device up
+    return RowQuestion(whole, timing=Timed(with_other_s, (-1.0, alone)))  # the work behind what held the device up
 
 
 _KINDS: Mapping[str, tuple[single.CopyKind, bool]] = WORDS["copies"]

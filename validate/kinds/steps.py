@@ -21,7 +21,7 @@ from simulator.workload.zoo import ZooEntry
 from simulator.workload.zoo.registry import build_network, find_entry, why_not_built
 from validate.kinds.kind import ALL_COLUMNS, CELLS, WORDS, Cell, RowQuestion, Timed, kind_of
 from validate.kinds.moves import forced_algorithm
-from validate.kinds.timing import attention_library, from_start_s, plus_s
+from validate.kinds.timing import attention_library, from_start_s, with_other_s
 from validate.tables.cells import NotScored, nccl_of, number, one_of, quantity, whole_cell, whole_or_none
 from validate.tables.names import RowNames
 
@@ -85,7 +85,7 @@ def read_step(cell: Cell, names: RowNames) -> RowQuestion:
     question = accumulating(question, one_of(accumulate, known.ACCUMULATIONS, refusal) if accumulate else None)
     if cell("sync") == _READ_EACH:
         reading = LaunchQuestion(where=where, timed="host", call="read")
-        return RowQuestion(question, timing=Timed(plus_s, (reading,)))
+        return RowQuestion(question, timing=Timed(with_other_s, (1.0, reading)))
     if not first_steps:
         return RowQuestion(question)
     counted, _, ran = first_steps.partition(" of ")  # the time holds the start of the run

@@ -98,14 +98,9 @@ def replayed_s(warp_clock_s: float, copied: Sequence[Question], asked_s: float, 
     return asked_s + costs.replay_s + max(0.0, warp_clock_s * costs.cache_clocks - copied_s)
 
 
-def plus_s(other: Question, asked_s: float, session: Session) -> float:
-    """Return the seconds with those of the *other* question, which the clock counts as well."""
-    return asked_s + session.time_s(other)
-
-
-def less_s(other: Question, asked_s: float, session: Session) -> float:
-    """Return the seconds without those of the *other* question, which the clock leaves out."""
-    return asked_s - session.time_s(other)
+def with_other_s(times: float, other: Question, asked_s: float, session: Session) -> float:
+    """Return the seconds with those of the *other* question *times* over; -1: the clock leaves them out."""
+    return asked_s + times * session.time_s(other)
 
 
 def from_start_s(counted: int, ran: int, ranks: int, asked_s: float, session: Session) -> float:

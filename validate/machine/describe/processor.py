@@ -291,7 +291,6 @@ def own_cpu(name: str, processor: Processor, like: str, part: CpuPart) -> list[s
 
 
 def _boosts(processor: Processor, like: str, part: CpuPart, clock_Hz: float, said: dict[str, str]) -> dict[str, str]:
-    """Return the boost clocks: the system's, else those of the same design."""
     turbo_Hz = processor.turbo_Hz or (part.turbo_clock if architecture(processor) == part.architecture else None)
     clocks = {"turbo_clock": f"{turbo_Hz / 1e9:.4g} GHz"} if turbo_Hz else {}
     if processor.turbo_Hz:

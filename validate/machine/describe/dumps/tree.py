@@ -18,7 +18,6 @@ _BRACKETS = re.compile(r"\[([^\[\]]{1,60})\]")
 
 @lru_cache(maxsize=1)
 def _by_number() -> dict[str, str]:
-    """Return the built-in parts by their PCI IDs."""
     parts = [(name, load_part(name)) for kind in ("gpu", "nic") for name in part_names(kind)]
     return {number: name for name, part in parts if part is not None for number in part.pci_ids}
 

@@ -13,6 +13,7 @@ from torch.nn import functional as F  # noqa: N812  torch's own short name
 
 from validate.machine.measure.bench import Bench, QueuedStopwatch
 from validate.machine.measure.built.description import operator_parts
+from validate.machine.measure.built.shapes import unary
 from validate.machine.measure.case import Case, Columns, Mode, TimedWork, Unavailable
 from validate.machine.measure.cases.shapes import CallLimits, OperatorCase, shapes, sized
 from validate.machine.measure.cases.step_shapes import MeasuredStep
@@ -216,15 +217,13 @@ class _Operator:
             dtype, function = torch.float32 if how in ("mixed", "widened") else x.dtype, getattr(torch, of)
             other = torch.randn_like(like, dtype=dtype) + 3.0
             return lambda: function(x, other)
-        one: dict[Any, Callable[[Any], Any]] = {"relu": torch.relu, "tanh": torch.tanh, "gelu": F.gelu, "silu": F.silu}
-        one |= {"mul_scalar": lambda t: torch.mul(t, 1.5), "add_scalar": lambda t: torch.add(t, 1.5)}
-        one |= {"div_scalar": lambda t: torch.div(t, 1.5), "pow_scalar": lambda t: torch.pow(t, 3.0)}
         if self.variant == "where":  # with a mask that stays in the cache
             mask = torch.ones(x.shape[-1] if x.shape[0] > 1 else 1024, dtype=torch.bool, device=self.device)
             x = x if x.shape[0] > 1 or x.numel() % 1024 else x.view(-1, 1024)
             return lambda: torch.where(mask if x.shape[-1] == mask.numel() else mask[:1], x, -1.0)
-        function = one[self.variant]
-        return lambda: function(x)
+        one = unary(str(self.variant), in_place=False)
+        assert one is not None
+        return lambda: one(x)
 
     def cast(self) -> Run:
         x, to = self.tensor(*self.sizes("rows", "cols")), getattr(torch, _DTYPES[str(self.variant)])
