@@ -1,8 +1,4 @@
-"""Networks from a Hugging Face ``config.json``: :func:`read_config`.
-
-A file is read as transformers reads it: ``model_type`` selects the family, and the other keys give its sizes.
-``hugging_face.json`` has the keys of each family (docs/extending.md).
-"""
+"""Networks from a Hugging Face ``config.json``, of families in ``hugging_face.json`` (docs/extending.md)."""
 
 import json
 import os

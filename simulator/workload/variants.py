@@ -80,11 +80,7 @@ _CHUNKS = 8  # torchtitan's default
 
 
 def with_losses(network: Network, way: LossWay) -> Network:
-    """Return *network* with its cross-entropies computed in another *way*.
-
-    ``half``: torch's, in the format of the scores; ``in-place``: the scores' gradient over the scores (Transformer
-    Engine); ``fused-linear``: with the output layer, in chunks (Liger); ``chunked``: the same by torch's operators in
-    eight chunks (torchtitan).
+    """Return *network* with its cross-entropies computed in another *way* (docs/networks.md, "The loss").
 
     Raises InputError if there is no linear layer whose result only the loss reads.
     """

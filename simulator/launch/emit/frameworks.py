@@ -6,7 +6,6 @@ from typing import Any
 
 from simulator.errors import mention, refused
 from simulator.launch.emit.parts import Emission, Ranks, all_sizes, check_precision, other_attention, other_sizes
-from simulator.launch.emit.stages import emit_stages
 from simulator.launch.programs import NETWORKS
 from simulator.launch.ranks import SHARDED
 from simulator.launch.stages import titan_starts
@@ -33,7 +32,7 @@ def of_megatron(question: StepQuestion, ranks: Ranks) -> Emission:
     _network(question, found)
     _layout(layout, found)
     sizes = all_sizes(question)
-    emit_stages(layout, int(sizes.get("layers") or 0), int(sizes.get("mtp_layers") or 0), found)
+    found.take_stages(layout, int(sizes.get("layers") or 0), int(sizes.get("mtp_layers") or 0))
     precision = _PRECISIONS[options.precision]
     found.options |= {
         precision: bool(precision),

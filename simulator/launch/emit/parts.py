@@ -1,9 +1,11 @@
-"""The parts of a launch line that is written: :class:`Emission`, :class:`Ranks`."""
+"""The parts of a launch line that is written: :class:`Emission`, :class:`Ranks`; stages, sizes, precision."""
 
 import shlex
 from collections.abc import Collection
 
 from simulator.errors import mention, refused
+from simulator.launch.stages import layout_text
+from simulator.questions.layout import Layout
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, field
 from simulator.workload.zoo import FUSED
@@ -66,6 +68,22 @@ class Emission:
         comments = [f"# not said: {why}" for why in self.cannot]
         files = [f"cat > {name} <<'EOF'\n{text}\nEOF" for name, text in self.files.items()]
         return "\n".join([*comments, *files, _INDENT.join([" ".join(self._begin()), *self.arguments])])
+
+    def take_stages(self, layout: Layout, layers: int, further: int) -> None:
+        """Add the parts of *layers* blocks and of *further* ones, which predict tokens, as Megatron-LM says them.
+
+        Raises InputError for blocks that do not divide evenly, as Megatron-LM does.
+        """
+        parts, whole = layout.pp * layout.vp, layers + further
+        blocks = layout.blocks or ((whole // parts,) * parts if further and layout.pp > 1 else ())
+        self.options |= {
+            "--pipeline-model-parallel-layout": layout_text(blocks, further) if blocks else None,
+            "--num-virtual-stages-per-pipeline-rank": layout.vp if layout.vp > 1 and not blocks else None,
+        }
+        if layout.pp > 1 and whole % parts and not layout.blocks:
+            each = mention("layout", f"pp={layout.pp},blocks=")
+            uneven = f"divides blocks evenly, and not {whole} into {parts} parts; say how many: {each}"
+            raise refused("emit", uneven, "megatron")
 
     def _begin(self) -> list[str]:
         variables = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items() if value]

@@ -159,14 +159,7 @@ class Conv2d(Operator):
         return (kernel, summed) if self.bias else (kernel,)
 
     def as_run_by(self, framework: str, phase: Phase, precision: Precision, kernels: Kernels) -> Kernels:
-        """Return *kernels*, or those of a framework without cuDNN: image by image, by im2col and a matrix product.
-
-        Caffe's own engine (``caffe/src/caffe/layers/conv_layer.cu``, im2col) and Torch7's ``nn.SpatialConvolutionMM``
-        (THCUNN, ``SpatialConvolutionMM.cu``): for every image, a kernel writes the inputs of each output pixel as a
-        column, with a row for each channel and filter tap, and cuBLAS multiplies that by the filters.  In the backward
-        pass, a product returns columns, which another kernel sums into the image (col2im).  In deep layers, one image
-        occupies few streaming multiprocessors.
-        """
+        """Return *kernels*, or those of Caffe and Torch7 without cuDNN, by im2col (docs/decisions/kernels.md)."""
         if framework != "caffe" or self.transposed:
             return kernels
         places, groups = self.h_out * self.w_out, self.groups

@@ -112,12 +112,8 @@ class Exchange(Operator):
     collective's size by nccl-tests' convention (:mod:`simulator.workload`), ``output_elements`` the size of
     the result.  ``copies``: how many equal copies are sent or summed, as of a token for its different experts.
     ``flex``: the dispatcher of experts sends one of them to each rank, and copies it there (DeepEP, HybridEP).
-    ``again``: Megatron-LM repeats ``forward`` in the backward pass, which reads the result, as each rank saves its part
-    (Korthikanti et al., "Reducing Activation Recomputation", arXiv 2205.05198, section 4.2.2).
-
-    ``beside``: so many layers after those of the experts, of a shared one, run before what waits for it.
-
-    It has no kernels of its own: a communicator moves the data.
+    ``again``: ``forward`` is repeated in the backward pass, as each rank saves its part (arXiv 2205.05198, section
+    4.2.2).  ``beside``: so many layers after those of the experts, of a shared one, run before what waits for it.
     """
 
     axis: Literal["tp", "cp", "ep", "etp"]

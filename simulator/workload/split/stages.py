@@ -25,12 +25,8 @@ class NetworkStage:
 def stages_of(network: Network, count: int, blocks: tuple[int, ...] = ()) -> tuple[NetworkStage, ...]:
     """Return *network* as *count* consecutive parts, with so many *blocks* (layers, in a network without) where given.
 
-    A part without blocks, the first or the last, has the layers before or after all of them
-    (``--pipeline-model-parallel-layout``).  Otherwise, if the blocks are equal, or those of a transformer, and their
-    number is a multiple of *count*, each part gets equally many, as in Megatron-LM; layers before the first block join
-    the first part, layers after the last block the last part.  With two parts more than blocks, these are parts alone
-    (``--account-for-embedding-in-pipeline-split``, ``--account-for-loss-in-pipeline-split``).  Otherwise blocks, or
-    layers in a network without blocks, are divided so that the heaviest part, mainly by FLOPs, is as light as possible.
+    Without *blocks* each part gets equally many where they divide, or else the heaviest part, mainly by FLOPs, is as
+    light as possible (docs/decisions/parallelism.md).
 
     Raises InputError if there are fewer units than *count*, or other ones than *blocks* say.
     """

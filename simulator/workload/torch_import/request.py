@@ -71,13 +71,10 @@ def _shape(text: str) -> InputShape:
 class TracedNetwork:
     """A traced network, with figures from torch itself.
 
-    ``gradient_order`` names the trained parameters in the order in which their gradients became complete; parameters
-    without a gradient are missing.  ``saved_bytes`` is the size of the storages that autograd saved for the backward
-    pass, without parameters and buffers, in the module's own number formats.  ``saved_elements`` counts the
-    floating-point numbers among them (the rest are masks and indices).  ``flop_forward`` and ``flop_backward`` are the
-    counts of torch's FlopCounterMode, plus our own for recurrent layers, which it does not know.  FlopCounterMode
-    counts the backward pass of grouped convolutions as if they had one group, and does not count matrix-vector
-    products.
+    ``gradient_order`` names the trained parameters in the order in which their gradients became complete.
+    ``saved_bytes`` is the size of the storages that autograd saved for the backward pass, without parameters and
+    buffers; ``saved_elements`` counts the floating-point numbers among them.  ``flop_forward`` and ``flop_backward``:
+    the counts of torch's FlopCounterMode, plus our own for recurrent layers, which it does not know.
     """
 
     network: Network

@@ -1,9 +1,4 @@
-"""Trace one forward and backward pass through a module on ``meta``.
-
-Functions that a GPU library runs as one kernel, but that ``meta`` would decompose (attention, dropout and recurrent
-layers), are intercepted by name in torch's Python interface, before torch decomposes them.  Autograd saves for them
-what the library's kernels save: no scores, masks of one byte an element, the gates of each time step.
-"""
+"""Trace one forward and backward pass through a module on ``meta`` (docs/torch.md)."""
 
 import contextlib
 import dataclasses
@@ -201,7 +196,10 @@ def reaching_builtins() -> Iterator[None]:
 
 
 class LibraryFunctions(TorchFunctionMode):  # type: ignore[misc]  # torch is not read by the type checker
-    """While entered, runs each of these functions as one operator."""
+    """While entered, runs each of these functions, which ``meta`` would decompose, as one operator of a library.
+
+    Autograd saves for them what the library's kernels save: no scores, masks of one byte, gates of each time step.
+    """
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()

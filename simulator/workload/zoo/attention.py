@@ -9,6 +9,7 @@ from simulator.workload.zoo.builder import SizeError, Tensor, weights
 
 AttentionKind = Literal["eager", "fused-softmax", "fused", "fused-first", "fused-native", "fused-fourth"]
 ATTENTIONS: tuple[AttentionKind, ...] = get_args(AttentionKind)
+Activation = Callable[[Tensor, str], Tensor]
 _LIBRARIES: dict[str, AttentionLibrary] = dict(zip(FUSED, ("flash2", "flash1", "native", "flash4"), strict=True))
 _MOST_FUSED = 16384  # longest rows, in keys, of Megatron-LM's softmax kernels (FusedScaleMaskSoftmax)
 # How the mask is applied to the scores: not at all; added (padding or causal); selected with where (causal); added and
@@ -132,13 +133,7 @@ def attended(
 
 
 def feed_forward(
-    x: Tensor,
-    name: str,
-    inner: int,
-    function: str | Callable[[Tensor, str], Tensor],
-    *,
-    bias: bool = True,
-    dropped: bool = False,
+    x: Tensor, name: str, inner: int, function: str | Activation, *, bias: bool = True, dropped: bool = False
 ) -> Tensor:
     """Return two linear layers with *function* between, and its dropout if *dropped*; *inner*: the width there."""
     with x.net.part("feed-forward"):

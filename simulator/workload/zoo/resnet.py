@@ -11,6 +11,8 @@ from simulator.workload.zoo.builder import SizeError, Tensor, weights
 _SIZES = own_data("simulator.workload.zoo", "stages.json")
 _FIRST_BOTTLENECK = 50
 _STRIDES = (1, 2, 2, 2)
+Block = Callable[[Tensor, str, int, int], Tensor]
+"""Of the input, a name, the number of planes, and a stride."""
 
 
 def resnet(x: Tensor, classes: int, depth: int, **kind: Any) -> Tensor:
@@ -65,12 +67,7 @@ def resnet_cifar(x: Tensor, classes: int, depth: int) -> Tensor:
 
 
 def _stages(
-    x: Tensor,
-    planes: int,
-    blocks: Sequence[int],
-    block: Callable[[Tensor, str, int, int], Tensor],
-    strides: Sequence[int] = _STRIDES,
-    frozen: int = 0,
+    x: Tensor, planes: int, blocks: Sequence[int], block: Block, strides: Sequence[int] = _STRIDES, frozen: int = 0
 ) -> list[Tensor]:
     """Return the results of stages with *blocks* blocks each; each stage has twice the planes of the previous one."""
     found = []
