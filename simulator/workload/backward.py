@@ -1,10 +1,7 @@
 """The backward pass of a network: its layers, their order, when each gradient is ready, and what is kept for it.
 
-The order is that of automatic differentiation: from the last layer to the first, skipping layers with no trained
-parameter at or before them.
-
-Activation memory is that of the tensors that autograd keeps, in their formats, and the peak of a forward pass.  Each
-operator says what it keeps.  Parameters and constants (masks, sine tables) are not counted.
+The order is that of automatic differentiation, from the last layer to the first, without those with no trained
+parameter at or before them.  Of activations, constants (masks, sine tables) are not counted.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

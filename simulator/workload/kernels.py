@@ -1,9 +1,4 @@
-"""Kernels: what a class of them says of itself, and those that many operators have.
-
-A **kernel** is work that a device runs, as a shape in a precision.  There are few classes, distinguished by what bounds
-them.  The costs are named here and stand with the devices, because operators know their kernels and no device; a cost
-is loaded when a kernel is first priced.
-"""
+"""Kernels: what a class of them says of itself, and those that many operators have (ARCHITECTURE.md)."""
 
 import math
 from abc import ABCMeta, abstractmethod

@@ -1,12 +1,8 @@
 """What an operator says of itself: shape, FLOPs, kernels, gradients, what it saves, how it is divided, its words.
 
-An **operator** is one call of a framework's forward pass, as sizes that are independent of any device.  Its FLOPs
-follow from the sizes, counted as ``torch.utils.flop_counter.FlopCounterMode`` counts: matrix products and convolutions
-only, with a multiplication and an addition as two.
-
-Each is a frozen dataclass, a card, which answers whatever networks, steps, divisions and imports ask of it;
-nothing else lists operators.  What is abstract here must be said of each; the rest has the answer of an operator
-without parameters that every rank computes whole.
+FLOPs are counted as ``torch.utils.flop_counter.FlopCounterMode`` counts: of matrix products and convolutions only, with
+a multiplication and an addition as two.  What is abstract here must be said of each operator, a frozen dataclass; the
+rest has the answer of one without parameters that every rank computes whole.
 """
 
 from __future__ import annotations

@@ -85,11 +85,7 @@ def _block(x: Tensor, name: str, heads: int, kind: AttentionKind = "eager") -> T
 
 
 def electra(tokens: Tensor, hidden: int, heads: int, layers: int, vocabulary: int) -> tuple[Tensor, ...]:
-    """Return the generator's scores of the masked words, and for each token whether it was replaced.
-
-    Clark et al., arXiv 2003.10555, section 3: the generator is a third as wide, has its words from the same table, and
-    predicts the masked 15 % of tokens.
-    """
+    """Return the generator's scores of the masked words, and for each token whether it was replaced."""
     batch, length = tokens.shape
     narrow = hidden // 3
     if hidden % 3 or heads % 3 or hidden % heads:
@@ -108,11 +104,7 @@ def electra(tokens: Tensor, hidden: int, heads: int, layers: int, vocabulary: in
 
 
 def bart(tokens: Tensor, hidden: int, heads: int, layers: int, inner: int, vocabulary: int) -> Tensor:
-    """Return the scores of each word, from an encoder and a decoder of *layers* each.
-
-    Lewis et al., arXiv 1910.13461, section 2, as in Hugging Face's model; the decoder writes as many tokens as the
-    encoder reads, as in pretraining.
-    """
+    """Return the scores of each word, from an encoder and a decoder of *layers* each."""
 
     def attention(x: Tensor, name: str, source: Tensor | None = None, *, causal: bool = False) -> Tensor:
         with x.net.part("attention"):

@@ -10,14 +10,7 @@ from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor, we
 
 
 def gnmt(tokens: Tensor, hidden: int, layers: int, vocabulary: int) -> Tensor:
-    """Return the logits of each word of a translation that is as long as its source.
-
-    The encoder's first layer is bidirectional.  The decoder's first layer attends to the encoder's result by
-    normalised Bahdanau attention (arXiv 1409.0473); the context is an input of each further layer.  Both languages
-    share one table.
-
-    Raises SizeError if there is only one layer.
-    """
+    """Return the logits of each word of a translation as long as its source; raises SizeError for only one layer."""
     if layers < 2:
         raise SizeError(f"an encoder and a decoder have two layers at least; got {layers}")
     x = tokens.embedding("encoder.embed", vocabulary, hidden, "embed").dropout("encoder.0.dropout")

@@ -55,11 +55,7 @@ def unet(x: Tensor, classes: int) -> Tensor:
 
 
 def unet_slices(x: Tensor, classes: int) -> Tensor:
-    """Return the logits of slices: nnU-Net in two dimensions.
-
-    Isensee et al., arXiv 1809.10486, section 2.1; widths end at 512, as in NVIDIA's DeepLearningExamples.  The outputs
-    of coarser levels, which the loss reads too, are left out.  Raises SizeError unless sides can be halved five times.
-    """
+    """Return the logits of slices: nnU-Net in 2-D; raises SizeError unless sides can be halved five times."""
     _check(x, 2 ** (len(_WIDTHS_2D) - 1), "pixels")
 
     def unit(x: Tensor, name: str, width: int, stride: int = 1) -> Tensor:
@@ -79,10 +75,7 @@ def unet_slices(x: Tensor, classes: int) -> Tensor:
 
 
 def unet_industrial(x: Tensor, classes: int) -> Tensor:
-    """Return the logits of padded convolutions, with up-sampling before each join.
-
-    Raises SizeError unless sides can be halved four times.
-    """
+    """Return the logits, with up-sampling before each join; raises SizeError unless sides can be halved four times."""
     _check(x, 16, "pixels")
 
     def unit(x: Tensor, name: str, width: int) -> Tensor:
