@@ -34,34 +34,17 @@ __all__ += ["MessageQuestion", "Neighbour", "OperatorQuestion", "ProgramQuestion
 __all__ += ["Session", "SingleResult", "SlowLink", "Software", "StepOptions", "StepQuestion", "TopocastError"]
 __all__ += ["TrainingResult", "Where", "compare", "simulate", "sweep"]
 __version__ = "0.1.0"
-_PLACES = {
-    "api.session": "Session",
-    "errors": "InputError TopocastError",
-    "python": "compare simulate sweep",
-    "questions.calibration": "Calibration",
-    "questions.collective": "CollectiveQuestion",
-    "questions.input": "InputQuestion",
-    "questions.layout": "Layout",
-    "questions.options": "StepOptions",
-    "questions.single": "AccessQuestion CopyQuestion CoreQuestion DiskQuestion LaunchQuestion MessageQuestion "
-    "OperatorQuestion ProgramQuestion",
-    "questions.step": "CheckpointQuestion StepQuestion",
-    "questions.where": "Neighbour SlowLink Software Where",
-    "results.program": "ProgramResult",
-    "results.result": "Result",
-    "results.single": "SingleResult",
-    "results.training": "TrainingResult",
-}
-_WHERE = {name: f"{__name__}.{module}" for module, names in _PLACES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
     """Import public names on first use, so that commands load only what they need."""
-    if name not in _WHERE:
+    if name not in __all__:
         raise AttributeError(f"module 'simulator' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_WHERE[name]), name)
+    from simulator.records import own_data
+
+    return getattr(import_module(own_data(__name__, "names.json")[name]), name)
 
 
 def __dir__() -> list[str]:

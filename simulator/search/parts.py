@@ -1,7 +1,7 @@
 """Costs of the parts of a step: units, the memory they hold, exchanges (docs/decisions/engine.md)."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property, partial
 from itertools import accumulate, groupby
 from typing import NamedTuple
@@ -24,6 +24,7 @@ from simulator.training.memory import gathered_elements
 from simulator.training.pipeline import plan_chunk
 from simulator.training.plan import SharedStep
 from simulator.training.roles import Role
+from simulator.training.schedules import paths_of
 from simulator.workload import Collective
 from simulator.workload.network import Layer, Network, block_name, network_key, once, unit_elements
 from simulator.workload.split.experts import expert_parameters
@@ -136,7 +137,7 @@ class RankWork:
     question: StepQuestion
     group: Communicator
     rank: int = 0
-    _kept: Kept = field(default_factory=Kept, init=False, compare=False, repr=False)
+    kept: Kept = field(default_factory=Kept, init=False, compare=False, repr=False)
 
     @cached_property
     def short(self) -> ShortNetwork:
@@ -170,7 +171,7 @@ class RankWork:
         found: list[_Seconds] = []
         for _, layers in groupby(network.layers, lambda layer: block_name(layer.name)):
             piece = partial_network(self.network, tuple(layers))
-            found.append(self._kept.once(("seconds", network_key(piece)), partial(self._seconds, piece)))
+            found.append(self.kept.once(("seconds", network_key(piece)), partial(self._seconds, piece)))
         names = expert_parameters(network) if self.question.layout.has_experts_apart else frozenset()
         experts = [p for p in network.parameters if p.name in names]
         own = sum(unit_elements(network).values()), network.trained_count
@@ -195,14 +196,10 @@ class RankWork:
 
         return part_s("forward"), part_s("backward"), part_s("update"), over_s("all"), over_s("summed")
 
-    def once(self, key: object, find: Callable[[], float]) -> float:
-        """Return what *find* returns, found once for *key*."""
-        return self._kept.once(key, find)
-
     def gathered(self, layout: Layout) -> int:
         """Return the largest number of parameters gathered in full at once, where each rank holds a shard."""
         keeps_experts = layout.expert_shards == 1
-        return self._kept.once(("gathered", keeps_experts), lambda: gathered_elements(self.network, layout))
+        return self.kept.once(("gathered", keeps_experts), lambda: gathered_elements(self.network, layout))
 
     def held(self, units: Iterable[int]) -> NetworkMemory:
         """Return the memory of a rank that computes *units* of the whole network, given by number in order."""
@@ -212,7 +209,7 @@ class RankWork:
         first, last = mine[0] == 0, mine[-1] == self.short.unit_count - 1
         sample = (*((0,) if first else ()), *range(1, 1 + KEPT), *((KEPT + 1,) if last else ()))
         more = len(mine) - len(sample)
-        return self._kept.once((sample, more), lambda: self._longer(sample, more)) if more else self._held(sample)
+        return self.kept.once((sample, more), lambda: self._longer(sample, more)) if more else self._held(sample)
 
     def _longer(self, sample: tuple[int, ...], more: int) -> NetworkMemory:
         """Return :meth:`_held` of *sample* with *more* of the equal blocks."""
@@ -234,7 +231,7 @@ class RankWork:
     def _held(self, units: tuple[int, ...]) -> NetworkMemory:
         layers = (layer for unit in units for layer in self._units[unit].network.layers)
         whole = partial(partial_network, self.network)
-        return self._kept.once(units, lambda: held_in(whole(list(layers)), self.question.options))
+        return self.kept.once(units, lambda: held_in(whole(list(layers)), self.question.options))
 
 
 def units_apart(network: Network, count: int, blocks: tuple[int, ...] = ()) -> tuple[range, ...]:
@@ -245,3 +242,41 @@ def units_apart(network: Network, count: int, blocks: tuple[int, ...] = ()) -> t
     stages = stages_of(network, count, blocks)
     ends = list(accumulate(blocks or (len(units_of(stage.network)) for stage in stages)))
     return tuple(map(range, [0, *ends], ends))
+
+
+_WORTH = 0.99  # of the time of the slowest stage, at most
+
+
+def balanced(
+    layout: Layout, even: Sequence[int], block_s: float, ends_s: tuple[float, float], paces: Sequence[float]
+) -> tuple[int, ...]:
+    """Return the blocks of each part of the pipeline of *layout*; none if *even* ones are as good.
+
+    *block_s*: what a block takes; *ends_s*: what the first and the last one take besides, with the embedding and the
+    logits; *paces*: how many times as long each stage's device takes.  Each next block goes to the stage that then ends
+    first, which is the best division of equal blocks; every part has one at least.
+    """
+    path, count = paths_of(layout)[0], sum(even)
+    if len(paths_of(layout)) > 1 or len(path) > count:
+        return ()
+    parts: list[list[int]] = [[] for _ in range(layout.pp)]
+    for part, (stage, _) in enumerate(path):
+        parts[stage].append(part)
+    besides = [0.0] * layout.pp
+    besides[path[0][0]] += ends_s[0]
+    besides[path[-1][0]] += ends_s[1]
+
+    def ends(stage: int, blocks: int) -> float:
+        return paces[stage] * (besides[stage] + blocks * block_s)
+
+    blocks = [len(each) for each in parts]
+    for _ in range(count - sum(blocks)):
+        blocks[min(range(layout.pp), key=lambda stage: (ends(stage, blocks[stage] + 1), stage))] += 1
+    usual = [sum(even[part] for part in each) for each in parts]
+    if max(map(ends, range(layout.pp), blocks)) > _WORTH * max(map(ends, range(layout.pp), usual)):
+        return ()
+    found = [0] * count
+    for each, whole in zip(parts, blocks, strict=True):
+        for place, part in enumerate(each):
+            found[part] = whole // len(each) + (place < whole % len(each))
+    return tuple(found[: len(path)])

@@ -14,9 +14,8 @@ from simulator.questions.layout import Layout
 from simulator.questions.options import Recompute
 from simulator.questions.step import StepQuestion
 from simulator.records import replace
-from simulator.search.parts import CollectiveTimes, RankWork, UnitCost, units_apart
-from simulator.search.space import Candidate, Division, Space
-from simulator.search.stages import balanced
+from simulator.search.parts import CollectiveTimes, RankWork, UnitCost, balanced, units_apart
+from simulator.search.space import Candidate, Space
 from simulator.step.precision import gradient_bytes, parameter_bytes, storage_of
 from simulator.training.data_parallel import bucket_size
 from simulator.training.memory import communication_bytes, held_memory
@@ -61,7 +60,7 @@ class Pricer:
         """Number of blocks of the network, or of layers where none repeat."""
         return RankWork(self.session, replace(self.space.question, batch=1), self.group).short.unit_count
 
-    def outcome(self, division: Division) -> tuple[list[Priced], Counter[str], tuple[float, str] | None]:
+    def outcome(self, division: Layout) -> tuple[list[Priced], Counter[str], tuple[float, str] | None]:
         """Return the feasible candidates with *division*, the others' counts by reason, and the nearest in words."""
         found: list[Priced] = []
         infeasible: Counter[str] = Counter()
@@ -82,8 +81,7 @@ class Pricer:
                 if not ways or full:
                     infeasible[MEMORY] += len(ways)
                     continue
-                layout, options = self.space.layout_of(division), self.space.options(recompute)
-                asked = self.space.laid_out(layout, batch=size, options=options)
+                asked = self.space.laid_out(division, batch=size, options=self.space.options(recompute))
                 try:
                     fitting = self._priced(RankWork(self.session, asked, self.group), ways, infeasible, too_large)
                 except (InputError, Unsuitable) as error:
@@ -147,7 +145,7 @@ class Pricer:
 
         if len(names) == 1:
             return dict.fromkeys(names, 1.0)
-        return {name: part.once(("pass", name), partial(pass_s, name)) for name in names}
+        return {name: part.kept.once(("pass", name), partial(pass_s, name)) for name in names}
 
     def _divided(self, layouts: Sequence[Layout], recompute: Recompute) -> list[Priced]:
         """Return whole replicas on unlike devices that finish together, each with samples by its speed, if they fit.
@@ -158,9 +156,8 @@ class Pricer:
         size, options = space.global_batch // count, space.options(recompute)
         if len(set(self._part_of)) == 1 or not size or space.micro_batch or Layout().on(count) not in layouts:
             return []
-        times_s = self._pass_s(
-            RankWork(self.session, space.laid_out(Layout(), batch=size, options=options), self.group)
-        )
+        asked = space.laid_out(Layout(), batch=size, options=options)
+        times_s = self._pass_s(RankWork(self.session, asked, self.group))
         rates = Counter({name: n / times_s[name] for name, n in Counter(self._part_of).items()})
         fastest = min(times_s, key=lambda name: (times_s[name], name))
         most = math.ceil(space.global_batch / (times_s[fastest] * rates.total()))
@@ -183,12 +180,10 @@ class Pricer:
             asked = replace(part.question, micro_batches=way.micro_batches)
             need = held_memory(part.held(units), part.gathered(layout), asked, self.device, layout, flying)
             most = max(most, need.total_bytes)
-        whole = replace(
-            layout, vp=1, blocks=()
-        )  # NCCL's algorithms are those that it chooses for the first micro-batch tried
-        return most + self._kept.once(
-            whole, lambda: communication_bytes(self._placement(whole), part.question, part.network)
-        )
+        # NCCL's algorithms are those that it chooses for the first micro-batch tried.
+        whole = replace(layout, vp=1, blocks=())
+        count = partial(communication_bytes, self._placement(whole), part.question, part.network)
+        return most + self._kept.once(whole, count)
 
     def _chunks(self, layout: Layout, stage: int) -> list[range]:
         parts = self._apart(part_count(layout), layout.blocks)

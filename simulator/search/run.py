@@ -12,7 +12,7 @@ from simulator.api.session import Session
 from simulator.bands.composition import Band, SharedNetwork
 from simulator.collectives.communicator import Unsuitable
 from simulator.errors import InputError, refused, spelt
-from simulator.questions.layout import parse_layout
+from simulator.questions.layout import Layout, parse_layout
 from simulator.records import dataclass, field, replace
 from simulator.results import SCHEMA_VERSION, WORDS, plain, taken
 from simulator.results.comparison import ComparisonWidth, comparison_width
@@ -21,7 +21,7 @@ from simulator.results.step_confidence import all_fit_by_band
 from simulator.results.step_view import SHARE_WORDS, time_shares
 from simulator.results.training import TrainingResult, options_entry
 from simulator.search.price import MEMORY, Pricer
-from simulator.search.space import Candidate, Division, Space
+from simulator.search.space import Candidate, Space
 from simulator.units import format_size
 
 _AS_TOLD = ("step_time_s", "memory_bytes", "fits_by_band", "available_bytes")
@@ -201,7 +201,7 @@ def _pricer(space: Space) -> Pricer:
     return _last[0][1]
 
 
-def price(space: Space, division: Division) -> dict[str, Any]:
+def price(space: Space, division: Layout) -> dict[str, Any]:
     """Return the outcome of *division* as plain data."""
     priced, infeasible, nearest = _pricer(space).outcome(division)
     return {

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from simulator.errors import InputError, divisors, mention, one_line, refused
 from simulator.questions.calibration import Calibration
@@ -18,6 +18,7 @@ SEARCHED: tuple[Recompute, ...] = ("none", "selective", "full")  # what is recom
 _LEAST_TOKENS = 1024  # of a sequence on each rank: fewer do not fill a device
 _MOST_CHUNKS = 8  # per pipeline stage
 _FAR: tuple[Axis, ...] = ("tp", "cp", "pp", "dp")  # pipeline stages close together, data-parallel replicas far apart
+_OF_EXPERTS = ("flex", "ep_overlap", "delay_wgrad", "shared_overlap")  # words that go with ep
 _BESIDE = {  # what goes with a word that is parsed by itself
     **dict.fromkeys(("flex", "ep_overlap", "shared_overlap"), "ep=2,"),
     **dict.fromkeys(("vp", "schedule", "blocks"), "pp=2,"),
@@ -26,22 +27,6 @@ _BESIDE = {  # what goes with a word that is parsed by itself
     "tp_overlap": "tp=2,sp,",
     "shards": "zero=1,",
 }
-
-
-class Division(NamedTuple):
-    """How each layer is divided, which determines the part of it that one rank computes."""
-
-    tp: int
-    sp: bool
-    cp: int
-    ep: int
-    etp: int | None = None
-
-    @property
-    def words(self) -> str:
-        """The division on one line, which identifies it."""
-        words = f"tp={self.tp} sp={int(self.sp)} cp={self.cp} ep={self.ep}"
-        return words if self.etp is None else f"{words} etp={self.etp}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,31 +91,33 @@ class Space:
                 raise InputError(f"{told}; {divisors(left)} would do")
             left //= degree
 
-    def divisions(self, network: Network) -> list[Division]:
-        """Return divisions to try within a node, with parts that fill a device; *network* is that of one sample."""
+    def divisions(self, network: Network) -> list[Layout]:
+        """Return how layers may be divided within a node into parts that fill a device; *network*: of one sample.
+
+        Exchanges overlap, and tokens are sent once, only where that is fixed.
+        """
         grouped = (o for layer in network.layers if isinstance(o := layer.operator, GroupedLinear))
         experts = max((o.experts for o in grouped), default=1)
         attends = any(isinstance(layer.operator, Attention) for layer in network.layers)
-        most_cp, overlaps = network.tokens // _LEAST_TOKENS if attends else 1, bool(dict(self.fixed).get("tp_overlap"))
-        return [
-            Division(tp, sp, cp, ep, etp)
+        most_cp, known = network.tokens // _LEAST_TOKENS if attends else 1, dict(self.fixed)
+        splits = dict.fromkeys((bool(known.get("tp_overlap")), True)) if network.tokens else (False,)
+        ways: Iterator[dict[str, Any]] = (
+            {"tp": tp, "sp": sp, "cp": cp, "ep": ep, "etp": etp}
             for tp in self._degrees("tp", self.node_size)
             for cp in self._degrees("cp", most_cp)
             if self.device_count % (tp * cp) == 0
             for ep in self._degrees("ep", experts)
-            for sp in self._choices("sp", dict.fromkeys((overlaps, True)) if tp > 1 and network.tokens else (False,))
+            for sp in self._choices("sp", splits if tp > 1 else (False,))
             for etp in self._choices("etp", (None, 1) if sp and tp > 1 and experts > 1 else (None,))
             if sp or tp == 1 or etp in (None, tp)
-        ]
-
-    def layout_of(self, division: Division) -> Layout:
-        """Return the layout of *division*; exchanges overlap, and tokens are sent once, only where that is fixed."""
-        goes_with = {
-            "tp_overlap": division.sp,
-            **dict.fromkeys(("flex", "ep_overlap", "delay_wgrad", "shared_overlap"), division.ep > 1),
-        }
-        said: dict[str, Any] = {name: goes and bool(dict(self.fixed).get(name)) for name, goes in goes_with.items()}
-        return Layout(**division._asdict(), **said)
+        )
+        found = []
+        for way in ways:
+            goes_with = {"tp_overlap": way["sp"], **dict.fromkeys(_OF_EXPERTS, way["ep"] > 1)}
+            overlaps: dict[str, Any] = {name: True for name, goes in goes_with.items() if goes and known.get(name)}
+            with suppress(InputError):  # what does not go together
+                found.append(Layout(**way, **overlaps))
+        return found
 
     def recomputes(self, network: Network) -> tuple[Recompute, ...]:
         """Return the recomputations to try: of blocks where the network has any, of attention where it saves scores."""
@@ -139,15 +126,15 @@ class Space:
         saves = {r: any(rerun.tensors for rerun in reruns_of(network, self.options(r))) for r in SEARCHED}
         return tuple(r for r in SEARCHED if r == "none" or saves[r])  # fused attention saves no scores
 
-    def layouts(self, division: Division, unit_count: int) -> Iterator[Layout]:
+    def layouts(self, division: Layout, unit_count: int) -> Iterator[Layout]:
         """Yield every layout with *division*, for a network of *unit_count* blocks, whose degrees fit the devices."""
-        tp, _, cp, ep, etp = division
+        tp, cp, ep = division.tp, division.cp, division.ep
         left = self.device_count // (tp * cp)
         for pp in self._degrees("pp", unit_count):
             if left % pp:
                 continue
             dp = left // pp
-            if dp != dict(self.fixed).get("dp", dp) or tp * cp * dp % (ep * (etp or tp)):
+            if dp != dict(self.fixed).get("dp", dp) or tp * cp * dp % (ep * (division.etp or tp)):
                 continue
             for vp in self._choices("vp", _chunk_counts(unit_count, pp)):
                 for zero, shards in self._shardings(pp, cp * dp):
@@ -156,7 +143,7 @@ class Space:
                         rest = {key: value for key, value in self.fixed if key in ("schedule", "blocks") and pp > 1}
                         rest |= {"pp": pp, "dp": dp, "vp": vp, "zero": zero, "shards": shards, "order": order}
                         with suppress(InputError):  # what does not go together
-                            yield replace(self.layout_of(division), **rest)
+                            yield replace(division, **rest)
 
     def micro_sizes(self) -> list[int]:
         """Return micro-batch sizes to try, ascending: powers of two, a replica's share, its half, and so on."""

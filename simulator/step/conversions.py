@@ -192,11 +192,9 @@ def is_plain(layer: Layer) -> bool:
 def nvfp4_weights(network: Network, policy: Policy) -> int:
     """Return the number of weights of *network* whose products are in nvfp4."""
     operators = (network.layers[index].operator for index in quantised_layers(network, policy))
-    return sum(
-        (each.experts if isinstance(each, GroupedLinear) else 1) * each.inputs * each.outputs
-        for each in operators
-        if isinstance(each, Linear)
-    )
+    products = [each for each in operators if isinstance(each, Linear)]
+    experts = (each.experts if isinstance(each, GroupedLinear) else 1 for each in products)
+    return sum(count * each.inputs * each.outputs for count, each in zip(experts, products, strict=True))
 
 
 NODES_PER_CONVOLUTION = 300  # of the graph, from which on Inductor keeps the layout (``decide_layout_opt``)

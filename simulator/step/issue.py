@@ -13,20 +13,9 @@ from simulator.devices.optimizer import tensor_passes
 from simulator.devices.predict import Device, drawing_device, kernel_cost, steady_device
 from simulator.questions.options import StepOptions
 from simulator.records import replace
+from simulator.step import launch
 from simulator.step.fusion import FusedLayers, is_generated, run_groups
-from simulator.step.launch import (
-    NOTHING,
-    DeviceWork,
-    Launch,
-    LayerCollective,
-    Part,
-    called_compiled,
-    captured_blocks,
-    captured_whole,
-    collectives_of,
-    hooked,
-    shared_beside,
-)
+from simulator.step.launch import NOTHING, DeviceWork, Launch, LayerCollective, Part
 from simulator.step.lowering import NORM, TO_MASTER, UNSCALE, KernelRun, Lowering, Mix
 from simulator.step.megatron import buffer_element_bytes, has_engine, has_gradient_buffer, own_tensors, sums_in_fp32
 from simulator.step.precision import scales, storage_of
@@ -90,10 +79,9 @@ class _Issuer:
             elif priced is not None and part == "backward":
                 own = own_tensors(layer) if self.is_megatron else len(layer.trained)
                 host_s += self.of_library * host_time(self.device, "gradient_s", own)
-            looks = (extra is not None and extra.waits) or (
-                part == "forward" and self.reads_rows and layer.name in self.looks
-            )
-            waits = priced is not None and (looks or layer.operator.host_reads(phase))
+            counts = part == "forward" and self.reads_rows and layer.name in self.looks
+            looks = counts or layer.operator.host_reads(phase) or (extra is not None and extra.waits)
+            waits = priced is not None and looks
             yield Launch(layer.name, part, host_s, work, waits, layer=layer.name, needs=needs)
         more = self.more_kernels(layer.operator)
         for run in self.lowering.casts(layer, forward=part == "forward"):
@@ -139,7 +127,7 @@ class _Issuer:
         # Paddle's modules exchange for each product, and copy where nothing is sent (mp_layers.py, c_identity).
         apart = self.options.framework == "paddle" and operator.axis == "tp"
         times = self.readers[layer.output] if apart and operator.forward in (None, "all-gather") else 1
-        sends = [*collectives_of(operator, self.device, self.options, forward=forward)] * times
+        sends = [*launch.collectives_of(operator, self.device, self.options, forward=forward)] * times
         for sent in sends:
             yield Launch(layer.name, part, host_s, NOTHING, waits, layer=layer.name, sent=sent, needs=needs)
         if apart and not sends:
@@ -153,7 +141,6 @@ class _Issuer:
             yield Launch(name, part, host_s, NOTHING, layer=layer.name, sent=sent, needs=needs)
 
     def priced(self, layer: Layer, phase: ops.Phase) -> tuple[float, DeviceWork] | None:
-        """Return the host seconds and the kernels of *layer* in *phase*; None if nothing runs."""
         operator = self.lowering.computed(layer, phase)
         if operator is None:
             return None
@@ -182,12 +169,10 @@ class _Issuer:
         return Launch(name, part, host_s, work, layer=layer, needs=tuple(dict.fromkeys(needs)))
 
     def generated_s(self, layers: Sequence[Layer], work: DeviceWork, part: Part) -> float:
-        """Return the host seconds of launching *work*, kernels that a compiler generated for *layers*."""
-        norms = sum(isinstance(layer.operator, ops.BatchNorm) for layer in layers) if self.options.trains else 0
         if not self.is_inductor:
             return len(work.costs) * bare_launch_time(self.device)
-        more = norms * _MORE_OF_BATCH_NORM[part]
-        return host_time(self.device, "generated_s", len(work.costs) + more)
+        norms = sum(isinstance(layer.operator, ops.BatchNorm) for layer in layers) if self.options.trains else 0
+        return host_time(self.device, "generated_s", len(work.costs) + norms * _MORE_OF_BATCH_NORM[part])
 
     def streamed(self, name: str, part: Part, run: KernelRun, layer: str = "") -> Launch:
         key = run, part
@@ -261,7 +246,7 @@ def launches_of(device: Device, network: Network, options: StepOptions) -> tuple
 def _issued(device: Device, network: Network, options: StepOptions) -> tuple[Launch, ...]:
     if options.cuda_graph:  # the same kernels, which advice on a step without a graph has already priced
         plain = _issued(device, network, replace(options, cuda_graph=False, cuda_graph_blocks=False))
-        return tuple(captured_whole(device, issue) for issue in plain)
+        return tuple(launch.captured_whole(device, issue) for issue in plain)
     issuer = _Issuer(device, network, options)
     groups = run_groups(network, options)
     issues: list[Launch] = []
@@ -273,17 +258,17 @@ def _issued(device: Device, network: Network, options: StepOptions) -> tuple[Lau
     if options.mode == "train":
         issues += _update(issuer, network, options)
     if any(isinstance(layer.operator, ops.Exchange) and layer.operator.beside for layer in network.layers):
-        issues = shared_beside(network, issues)
+        issues = launch.shared_beside(network, issues)
     if issuer.is_inductor:
-        issues = called_compiled(device, network, issues, taped=options.mode != "inference")
+        issues = launch.called_compiled(device, network, issues, taped=options.mode != "inference")
     elif options.compiled:  # compiled code issues all but the optimiser, which is outside of the model
         call_s = bare_launch_time(device)
         most_s = [call_s * len(issue.work.costs) if issue.part != "update" else inf for issue in issues]
         issues = [replace(each, host_s=min(each.host_s, most)) for each, most in zip(issues, most_s, strict=True)]
     if options.cuda_graph_blocks:
-        issues = captured_blocks(device, network, issues)
+        issues = launch.captured_blocks(device, network, issues)
     if options.framework == "deepspeed-zero3":
-        issues = hooked(device, network, issues)
+        issues = launch.hooked(device, network, issues)
     scale = issuer.scale
     if scale != 1.0:
         issues = [issue if issue.part == "update" else replace(issue, host_s=scale * issue.host_s) for issue in issues]

@@ -117,9 +117,8 @@ def fused_passes(network: Network, element: int) -> Extras:
     for layer in network.layers:
         function, _, _ = layer.name.rpartition(".")
         block, _, own = function.rpartition(".")
-        rotates = (
-            own.startswith(_ROTATES) and isinstance(layer.operator, ops.Elementwise | ops.Copy) and block not in latent
-        )
+        passes = own.startswith(_ROTATES) and isinstance(layer.operator, ops.Elementwise | ops.Copy)
+        rotates = passes and block not in latent
         if rotates or (layer.part == "feed-forward" and isinstance(layer.operator, ops.Elementwise)):
             functions.setdefault((function, rotates), []).append(layer)
     found: dict[tuple[str, str], ExpertExtras] = {}

@@ -11,15 +11,7 @@ from simulator.step.fusion import Partition, is_generated, run_groups
 from simulator.step.megatron import has_gradient_buffer, saved_by_megatron, steps_inside
 from simulator.step.precision import autocasts, casts, storage_of
 from simulator.step.recompute import Rerun, of_blocks, reruns_of
-from simulator.workload.backward import (
-    BackwardStep,
-    backward_steps,
-    fed_bytes,
-    needs_gradient,
-    read_elements,
-    saved_tensors,
-    storages,
-)
+from simulator.workload import backward
 from simulator.workload.network import Layer, Network, block_name, once
 from simulator.workload.operators import Linear
 from simulator.workload.precision import ELEMENT_BYTES
@@ -130,7 +122,7 @@ class _Activations:
         self.network, self.memory, self.graded_element, self.in_blocks = network, memory, graded_element, in_blocks
         self.formats = formats = formats_of(network, options, in_blocks=in_blocks)
         narrow = quantised_layers(network, options.precision)
-        saved = saved_tensors(network, formats, narrow)
+        saved = backward.saved_tensors(network, formats, narrow)
         self.inside: Collection[int] = ()  # tensors that are in no memory, unless they are saved
         if options.compiled:
             saved = Partition(network, formats, saved, in_blocks=in_blocks).saved(narrow)
@@ -147,7 +139,7 @@ class _Activations:
         self._recopied_layers = self._rerun_layers | {place for rerun in reruns for place in rerun.copying}
         held = {} if options.compiled else {tensor: rerun.before for rerun in reruns for tensor in rerun.stored}
         self._kept_until = {tensor: before for tensor, before in held.items() if tensor not in saved.by_tensor}
-        self._places, self._needed = storages(network), needs_gradient(network)
+        self._places, self._needed = backward.storages(network), backward.needs_gradient(network)
         self._size = [n * width for n, width in zip(network.elements, formats.stored, strict=True)]
         self._in_part = {number: size for number, size in saved.by_tensor.items() if size != self._size[number]}
         self._cast = ELEMENT_BYTES[storage_of(options.precision)] if casts(options.precision) else 0
@@ -157,7 +149,7 @@ class _Activations:
         self.fed = 0  # the network's inputs
 
     def forward(self) -> Iterator[Moment]:
-        self.fed = self.memory.take("saved", fed_bytes(self.network, self.formats))
+        self.fed = self.memory.take("saved", backward.fed_bytes(self.network, self.formats))
         yield from self._run(range(len(self.network.layers)), again=False)
         for number in self._freed_by_rerun.pop(-1, []):
             self.memory.give(number)
@@ -250,7 +242,7 @@ class _Backward:
     def __init__(self, activations: _Activations, options: StepOptions) -> None:
         self._activations, self._options = activations, options
         self._network, self._memory, self._formats = activations.network, activations.memory, activations.formats
-        self._needed, self._has_buffer = needs_gradient(self._network), has_gradient_buffer(options)
+        self._needed, self._has_buffer = backward.needs_gradient(self._network), has_gradient_buffer(options)
         self._element = activations.graded_element
         self._cast_bytes = ELEMENT_BYTES[storage_of(options.precision)] if autocasts(options.precision) else 0
         self._of: dict[int, int] = {}  # the storage of each live tensor's gradient
@@ -259,7 +251,7 @@ class _Backward:
         self._parameters: set[str] = set()
 
     def moments(self) -> Iterator[Moment]:
-        for step in backward_steps(self._network):
+        for step in backward.backward_steps(self._network):
             self._memory.place = step.index
             yield from self._activations.run_again(step.index)
             yield from self._layer(step)
@@ -275,7 +267,7 @@ class _Backward:
         if not self._users[storage]:
             self._memory.give(storage)
 
-    def _layer(self, step: BackwardStep) -> Iterator[Moment]:
+    def _layer(self, step: backward.BackwardStep) -> Iterator[Moment]:
         layer, place, stored, now = step.layer, step.index, self._formats.stored, self._memory.now
         parts = self._parts.pop(layer.output, [])
         whole = self._network.elements[layer.output] * stored[layer.output]
@@ -305,7 +297,8 @@ class _Backward:
     def _gradients(self, layer: Layer, copies: Mapping[int, int], given: int) -> Iterator[tuple[int, int, bool]]:
         """Yield for each input that needs a gradient: its number, the gradient's storage, whether it is a part."""
         needed, sizes, passed = self._needed, self._network.elements, self._memory.size(given)
-        wanted = [(t, read_elements(self._network, layer, at)) for at, t in enumerate(layer.inputs) if needed[t]]
+        inputs = [(at, tensor) for at, tensor in enumerate(layer.inputs) if needed[tensor]]
+        wanted = [(tensor, backward.read_elements(self._network, layer, at)) for at, tensor in inputs]
         passes, whole = layer.operator.passes_gradient, sum(own for _, own in wanted)
         for tensor, read in wanted:
             width = copies.get(tensor, self._formats.stored[tensor])

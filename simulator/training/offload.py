@@ -18,17 +18,7 @@ from simulator.step.issue import work_of
 from simulator.step.launch import Launch
 from simulator.step.precision import casts, gradient_bytes, storage_of
 from simulator.topology.parts import CpuPart, StoragePart
-from simulator.training.data_parallel import (
-    GradientBucket,
-    StepOutline,
-    Sums,
-    awaited,
-    bucket_copy,
-    bucket_size,
-    buckets_of,
-    gather_ahead,
-    ready_after,
-)
+from simulator.training import data_parallel as dp
 from simulator.training.worker import FROM_DISK, ON_CPU, TO_CPU, TO_DISK, TO_GPU, HostLabel
 from simulator.workload.kernels import Streaming
 from simulator.workload.operators import Copy
@@ -130,10 +120,8 @@ class OffloadWriter:
             if isinstance(part := node.part, StoragePart) and part.read_bandwidth and part.write_bandwidth
         ]
         if self.scheme.on_disks and not self._disks:
-            raise InputError(
-                f"{mention('offload_to', 'nvme')}: {machine.name} has no disk with bandwidths; devices needs for "
-                "example ssd0: {part: nvme-gen4} with a link to a CPU"
-            )
+            allowed = "devices needs for example ssd0: {part: nvme-gen4} with a link to a CPU"
+            raise refused("offload_to", f"{machine.name} has no disk with bandwidths; {allowed}", "nvme")
         self._written: list[int] = []  # the last gradients
 
     def checked(self, device: Device, tensors: int, elements: int, of: int, shards: int) -> Launch:
@@ -242,19 +230,19 @@ class OffloadWriter:
         return self._added(ON_CPU, works, n_bytes, after, number, nodes[next(iter(self._cpus))].name)
 
 
-def write_offloaded(outline: StepOutline, offload: OffloadWriter, *, copies: bool) -> None:
+def write_offloaded(outline: dp.StepOutline, offload: OffloadWriter, *, copies: bool) -> None:
     """Add the step of *outline*, whose parameters are whole on each GPU; *copies*: those into buckets count."""
     builder, crew, network, question, layout, both, batches = outline
     passes, last = crew.passes(), batches.last
     apart = expert_parameters(network) if len(both) > 1 else frozenset()
     element_bytes = gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
-    bucket_bytes = bucket_size(question, layout, element_bytes)
-    ahead = gather_ahead(outline, apart, bucket_bytes)
-    complete = ready_after([same[0] for same in passes], network)
-    full: dict[int, list[tuple[Sums, GradientBucket]]] = {}  # by issue: those that it fills
+    bucket_bytes = dp.bucket_size(question, layout, element_bytes)
+    ahead = dp.gather_ahead(outline, apart, bucket_bytes)
+    complete = dp.ready_after([same[0] for same in passes], network)
+    full: dict[int, list[tuple[dp.Sums, dp.GradientBucket]]] = {}  # by issue: those that it fills
     for among, of_experts in zip(both, (False, True), strict=False):
         ready = [tuple(p.elements for p in found if (p.name in apart) is of_experts) for found in complete]
-        for bucket in buckets_of(ready, bucket_bytes / element_bytes or float("inf")):
+        for bucket in dp.buckets_of(ready, bucket_bytes / element_bytes or float("inf")):
             full.setdefault(bucket.full_after, []).append((among, bucket))
     trained = network.trained_count
     experts = sum(p.elements for p in network.parameters if p.trained and p.name in apart)
@@ -264,12 +252,12 @@ def write_offloaded(outline: StepOutline, offload: OffloadWriter, *, copies: boo
         crew.go_on(skipped)
         ends = offload.after_skipped(ends, skipped)
         for place, same in enumerate(passes):
-            end = crew.issue(same, after=(*awaited(same[0], ahead if not number else {}), *ends), micro_batch=number)
+            end = crew.issue(same, after=(*dp.awaited(same[0], ahead if not number else {}), *ends), micro_batch=number)
             ends = []
             gradients = tuple(parameter.elements for parameter in complete[place])
             if gradients and copies and number == last:
                 devices, layer = [role.place.device for role in crew.roles], same[0].layer
-                filling = [bucket_copy(device, gradients, element_bytes, layer) for device in devices]
+                filling = [dp.bucket_copy(device, gradients, element_bytes, layer) for device in devices]
                 end = crew.issue(filling, micro_batch=number)
             for among, bucket in full.get(place, ()) if number == last or layout.zero != 1 else ():
                 summed = among.reduce(bucket.elements * element_bytes, end, number, ends=number == last) or end

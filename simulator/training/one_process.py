@@ -12,16 +12,7 @@ from simulator.step.launch import Launch
 from simulator.step.precision import gradient_bytes
 from simulator.training.data_parallel import ready_after
 from simulator.training.roles import Role
-from simulator.training.worker import (
-    AUTOGRAD,
-    HOST,
-    STREAM,
-    CollectiveLabel,
-    GroupExchange,
-    RankRoles,
-    Worker,
-    equivalent,
-)
+from simulator.training.worker import AUTOGRAD, HOST, STREAM, CollectiveLabel, GroupExchange, RankRoles, Worker
 from simulator.workload.kernels import Streaming
 from simulator.workload.network import Network
 from simulator.workload.operators import Copy, CrossEntropy
@@ -71,12 +62,10 @@ def write_data_parallel_module(
     there = exchange("broadcast", n_bytes, [made, *leader.last])
     loss = network.layers[-1].name if isinstance(network.layers[-1].operator, CrossEntropy) else ""
     logits = float(network.elements[network.layers[-1].inputs[0]] * element) if loss else 0.0  # of a replica
-    passes = [[issue for issue in role.issues if issue.part == "forward"] for role, _ in replicas]
-    for issues in equivalent(passes):  # threads take turns at the interpreter
-        if issues[0].layer == loss:
-            continue
-        for (_, worker), issue in zip(replicas, issues, strict=True):
-            worker.issue(issue, after=[there])
+    for same in crew.passes():  # threads take turns at the interpreter
+        for worker, issue in zip(crew.workers, same, strict=True):
+            if issue.part == "forward" and issue.layer != loss:
+                worker.issue(issue, after=[there])
     for role, worker in others:
         leader.last = (_copied(builder, router, role, first, logits, (*worker.last, *leader.last), "gather"),)
     gathered = leader.last

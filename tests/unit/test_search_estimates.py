@@ -10,14 +10,14 @@ from simulator.api.outcome import least_step_s
 from simulator.api.session import Session
 from simulator.cli import run
 from simulator.engine.timeline import Span
-from simulator.questions.layout import parse_layout
+from simulator.questions.layout import REPLICAS, parse_layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.search.parts import RankWork, UnitCost, units_apart
 from simulator.search.price import Pricer, _update_s
 from simulator.search.run import _chosen, find_best
-from simulator.search.space import Division, Space
+from simulator.search.space import Space
 from simulator.training.worker import ChunkRun, LaunchLabel
 from simulator.workload.network import Network
 
@@ -38,7 +38,7 @@ def test_shards_of_parameters_are_priced_as_simulated_where_exchanges_dominate(m
     )
     fixed = tuple({"tp": 1, "cp": 1, "pp": 1, "zero": 3, "shards": 16}.items())
     space = Space(question, 16 * micro_batches, 16, 8, fixed, micro_batch=1)
-    priced = Pricer(space, SESSION).outcome(Division(1, False, 1, 1))[0]
+    priced = Pricer(space, SESSION).outcome(REPLICAS)[0]
     assert {way.recompute for way, _, _ in priced} == {"none", "full"}
     for way, time_s, _ in priced:
         assert time_s == pytest.approx(SESSION.step(space.asked(way)).step_time_s, rel=0.06)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from simulator.cli import run
 from simulator.errors import InputError
 from simulator.questions.layout import Layout, parse_layout
+from simulator.search.parts import balanced
 from simulator.search.space import parse_fixed
-from simulator.search.stages import balanced
 
 TWO_GENERATIONS = """
 schema_version: 1
