@@ -65,7 +65,7 @@ def test_work_is_on_numbers_by_chance(work: str, tmp_path: Path, monkeypatch: py
     given: list[Any] = []
     for function in ("mm", "add"):
         monkeypatch.setattr(torch, function, lambda a, b, out: given.extend((a, b)))
-    copy_cases._WORK[work](64, clocked_bench(monkeypatch, tmp_path))[0]()
+    copy_cases._work(work, 64, clocked_bench(monkeypatch, tmp_path))[0]()
     assert all(len(x.unique()) > 16 for x in given)
     assert len(given) == 2
 
@@ -93,7 +93,7 @@ def test_what_runs_beside_a_copy_is_in_its_row_and_taken_over(tmp_path: Path, mo
 def test_both_does_what_each_does_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = clocked_bench(monkeypatch, tmp_path)
     done: list[str] = []
-    monkeypatch.setitem(copy_cases._WORK, "counted", lambda size, bench: (lambda: done.append("work"), "op"))
+    monkeypatch.setattr(copy_cases, "_work", lambda *_: (lambda: done.append("work"), "op"))
     counted = copy_cases._build(4096, "counted", True, "both", {"repeats": 7}, bench)
     done.clear()
     counted.call(0)

@@ -54,19 +54,12 @@ def topology_text(
     source = "TCP with an MTU of 1500: 1448 B of payload in the 1514 B that tc counts for a frame"
     if payload_Bps is not None:
         source = "a plain TCP stream on this machine (validate cluster --calibrate)"
-    return Template(files(__package__).joinpath("topology.template.yaml").read_text("utf-8")).substitute(
-        name=machine_name(shape),
-        megabits=f"{shape.rate_Bps * 8 / 1e6:g}",
-        bits=f"{shape.rate_Bps * 8:.0f}",
-        efficiency=f"{efficiency:.6g}",
-        latency=f"{shape.delay_s / 2 * 1e6:g}",
-        source=source,
-        nodes=n_nodes,
-        message=f"{costs.message_s * 1e6:.4g}",
-        round=f"{costs.round_s * 1e6:.4g}",
-        processors="" if costs.processors is None else f"    processors: {costs.processors}\n",
-        by=by,
-    )
+    said = {"name": machine_name(shape), "nodes": str(n_nodes), "source": source, "by": by}
+    said |= {"megabits": f"{shape.rate_Bps * 8 / 1e6:g}", "bits": f"{shape.rate_Bps * 8:.0f}"}
+    said |= {"efficiency": f"{efficiency:.6g}", "latency": f"{shape.delay_s / 2 * 1e6:g}"}
+    said |= {"message": f"{costs.message_s * 1e6:.4g}", "round": f"{costs.round_s * 1e6:.4g}"}
+    said["processors"] = "" if costs.processors is None else f"    processors: {costs.processors}\n"
+    return Template(files(__package__).joinpath("topology.template.yaml").read_text("utf-8")).substitute(said)
 
 
 _SERVERS = re.compile(r"parameter-server-([1-9]\d{0,2})", re.ASCII)

@@ -1,9 +1,6 @@
-"""The network of a run: its ``ip`` and ``tc`` commands, whether it can be made here, made on entry, always removed.
+"""The network of a run (docs/cluster.md): its commands, whether it can be made here, made on entry, always removed.
 
-Each host is a network namespace with one interface, joined by a veth pair to a port of a bridge in a namespace of its
-own.  A token bucket (``tc tbf``) at each end limits what the host sends and receives: a full-duplex link of the given
-rate to a switch that queues and loses nothing.  Names contain the run's process; all else lives inside these
-namespaces. Every change to the system goes through :func:`run_shell`.
+Names contain the run's process; all else lives inside their namespaces.  :func:`run_shell` alone changes the system.
 """
 
 import contextlib

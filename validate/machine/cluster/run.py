@@ -1,8 +1,7 @@
 """Measure all cases on a network that exists only meanwhile: what each host runs, and who directs them.
 
 A process with torch enters a host's namespace (:func:`begin`) and follows the controller: ``start`` makes the groups,
-``prepare`` allocates buffers once, ``go`` runs an operation at a time of the shared clock, and checks its sum: a
-strategy send by send, torch's own collectives, or a plain TCP stream as a probe.
+``prepare`` allocates buffers once, ``go`` runs an operation at a time of the shared clock, and checks its sum.
 """
 
 import contextlib
@@ -105,9 +104,7 @@ class Operations:
                 stream.sendall(piece[: min(len(piece), size_bytes - start)])
 
 
-# -- what the controller asks of a host's process: functions of its rank, the number of hosts, and more ----------------
-
-_hosts: list[Operations] = []  # the one of this process
+_hosts: list[Operations] = []  # the one of this process, of which the controller asks the functions that follow
 
 
 def begin(names: RunNames, rank: int) -> None:
@@ -163,8 +160,6 @@ def go(_: int, __: int, case: tuple[str, int, int], at_s: float) -> tuple[float,
     _hosts[0].stream(n, size_bytes)
     return began_s, time.monotonic(), True
 
-
-# -- the controller ----------------------------------------------------------------------------------------------------
 
 Plan = dict[str, Any] | None  # what the hosts send and add; None where torch's own collective is measured
 _START_S = 180.0

@@ -108,7 +108,6 @@ def _cpu(processor: Processor) -> tuple[CpuPart, list[str], list[str]]:
 
 
 def _gpus(cards: Sequence[driver.Card], taken: str) -> tuple[list[str], list[str]]:
-    """Return lines of parts for GPUs that are not built in, and the part name of each GPU."""
     lines: list[str] = []
     names = []
     for card in cards:
@@ -143,7 +142,6 @@ def _ranges(names: Sequence[str]) -> list[str]:
 def _links(
     processor: Processor, part: CpuPart, cards: Sequence[driver.Card], placement: Attachments
 ) -> tuple[list[str], list[str]]:
-    """Return the lines of the PCIe and inter-socket links, and those of the PCIe switches."""
     lines, switches = [], []
     above = {gpu: number for number, switch in enumerate(placement.switches) for gpu in switch.gpus}
     for gpu, card in enumerate(cards):
@@ -211,8 +209,6 @@ def _nvlinks(cards: Sequence[driver.Card], matrix: Matrix | None) -> tuple[list[
         lines.append(f"      gpu{a} {' '.join(cell if cell[:2] == 'NV' or cell == 'X' else '-' for cell in cells)}")
     return lines, [], []
 
-
-# -- which guesses move answers: each is drawn otherwise, and both drafts are asked for an all-reduce ----------------
 
 _TOLD_FROM = 0.1  # change of a bandwidth
 _SIZE_BYTES = 1 << 30

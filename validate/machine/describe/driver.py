@@ -7,7 +7,7 @@ from typing import Any
 
 from simulator.records import dataclass, own_data
 from simulator.topology.catalogue import builtin_folder, load_part, part_names
-from simulator.topology.parts import GpuPart, LinkPart, NicPart
+from simulator.topology.parts import GpuPart, NicPart
 from validate.machine.describe.placement import Adapter
 from validate.machine.measure.host import nvidia_smi, slug
 from validate.tables.names import names_of
@@ -80,8 +80,7 @@ _LIMITED = 0.98  # of a board's usual power
 def limited_part(card: Card) -> tuple[str, list[str]]:
     """Return name and lines of the part of *card* at its power limit (W); empty for usual power, unknown boards."""
     name = driver_part(card) or ""
-    part = load_part(name)
-    usual_W = part.board_power if isinstance(part, GpuPart) else None
+    usual_W = getattr(load_part(name), "board_power", None)
     if not usual_W or not 0 < card.power_limit_W < _LIMITED * usual_W:
         return "", []
     limit_W = f"{card.power_limit_W:.0f}"
@@ -93,8 +92,7 @@ def limited_part(card: Card) -> tuple[str, list[str]]:
 
 def are_peers(cards: Sequence[Card]) -> bool:
     """Return whether drivers let all *cards* copy to each other over PCIe, if the machine does."""
-    parts = [load_part(driver_part(card) or "") for card in cards]
-    return all(not isinstance(part, GpuPart) or part.pcie_peers for part in parts)
+    return all(getattr(load_part(driver_part(card) or ""), "pcie_peers", True) for card in cards)
 
 
 def pcie_part(card: Card) -> tuple[str, bool]:
@@ -110,7 +108,6 @@ def pcie_part(card: Card) -> tuple[str, bool]:
 
 
 def _generation(part: GpuPart) -> dict[str, Any]:
-    """Return the entry of the table for the architecture of *part*, whose last word is its chip."""
     return dict(GENERATIONS["gpus"].get(part.architecture.partition(" ")[0], {}))
 
 
@@ -122,10 +119,8 @@ def port_part(generation: int, lanes: int) -> str:
 
 def slot_for(nic: str) -> str:
     """Return the link part of the slowest PCIe x16 slot that feeds the adapter part *nic*."""
-    part = load_part(nic)
-    needs_Bps = part.bandwidth if isinstance(part, NicPart) else float("inf")
-    slots = {name: load_part(name) for name in ("pcie3-x16", "pcie4-x16")}
-    fitting = (n for n, s in slots.items() if isinstance(s, LinkPart) and (s.bandwidth or 0.0) >= needs_Bps)
+    needs_Bps = getattr(load_part(nic), "bandwidth", float("inf"))
+    fitting = (name for name in ("pcie3-x16", "pcie4-x16") if getattr(load_part(name), "bandwidth", 0.0) >= needs_Bps)
     return next(fitting, "pcie5-x16")
 
 

@@ -77,7 +77,6 @@ def parse_topo(text: str) -> Matrix:
 
 
 def _between(columns: Sequence[str], rows: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], str]:
-    """Return nvidia-smi's word for the path between each two devices; raises ValueError as :func:`parse_topo`."""
     found = {}
     for name, cells in rows.items():
         if len(cells) < len(columns):
@@ -216,14 +215,12 @@ def _is_one_chip(levels: Sequence[Sequence[str]], generation: int) -> bool:
 
 
 def _nearest_socket(name: str, matrix: Matrix, socket: Sequence[int]) -> int:
-    """Return the socket of the GPU nearest to the device *name*, itself where it is one; of equals, the first."""
     order = ("X", "PIX", "PXB", "PHB", "NODE")
     words = [matrix.between.get((name, f"GPU{i}"), "") for i in range(matrix.gpus)]
     return socket[min(range(matrix.gpus), key=lambda i: order.index(words[i]) if words[i] in order else len(order))]
 
 
 def _joined(names: Sequence[str], matrix: Matrix, words: Collection[str]) -> list[frozenset[str]]:
-    """Return *names* in groups connected by *words*, ordered by their first members."""
     group = {name: frozenset((name,)) for name in names}
     for a, b in product(names, repeat=2):
         if matrix.between.get((a, b)) in words and group[a] is not group[b]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from simulator.records import dataclass, field
+from simulator.records import dataclass, field, replace
 from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.parts import CacheLevel, CpuPart
 from validate.machine.describe.driver import GENERATIONS
@@ -76,25 +76,16 @@ def read_processor(root: Path = Path("/"), usable: Collection[int] | None = None
     threads_per_core = max(1, len(mine) // max(1, sum(len(found) for found in cores.values()))) if mine else 1
     model = first.get("model name") or first.get("Model name") or ""
     family = first.get("cpu family", "")
-    clock_Hz, turbo_Hz = _clocks(root, model, first)
+    vendor = VENDORS.get(first.get("vendor_id", ""), "arm" if "CPU implementer" in first else "other")
     flags = frozenset((first.get("flags") or first.get("Features") or "").split())
-    return Processor(
-        model=model,
-        vendor=VENDORS.get(first.get("vendor_id", ""), "arm" if "CPU implementer" in first else "other"),
-        family=int(family) if family.isdecimal() else 0,
-        flags=flags,
-        sockets=sockets,
-        cores=n_cores,
-        threads=n_cores * threads_per_core,
-        clock_Hz=clock_Hz,
-        turbo_Hz=turbo_Hz,
-        caches=_caches(root, set(mine), threads_per_core, n_cores),
-        memory_bytes=_memory(root),
-        socket_of={number: packages.index(package) for number, (package, _) in said.items()},
-        model_number=_integer(first.get("model", ""), -1),
-        stepping=_integer(first.get("stepping", ""), -1),
-        is_guest="hypervisor" in flags,
-    )
+    found = Processor(model, vendor, int(family) if family.isdecimal() else 0, flags, sockets, n_cores)
+    clock_Hz, turbo_Hz = _clocks(root, model, first)
+    found = replace(found, threads=n_cores * threads_per_core, clock_Hz=clock_Hz, turbo_Hz=turbo_Hz)
+    number, stepping = (_integer(first.get(name, ""), -1) for name in ("model", "stepping"))
+    socket_of = {number: packages.index(package) for number, (package, _) in said.items()}
+    caches = _caches(root, set(mine), threads_per_core, n_cores)
+    found = replace(found, caches=caches, memory_bytes=_memory(root), socket_of=socket_of)
+    return replace(found, is_guest="hypervisor" in flags, model_number=number, stepping=stepping)
 
 
 def _cpuinfo(root: Path) -> dict[int, dict[str, str]]:
@@ -108,7 +99,6 @@ def _cpuinfo(root: Path) -> dict[int, dict[str, str]]:
 
 
 def _place(root: Path, number: int, block: Mapping[str, str]) -> tuple[int, int]:
-    """Return the package and the core of a logical processor; without data, package 0 and a core of its own."""
     folder = root / f"sys/devices/system/cpu/cpu{number}/topology"
     package = text_of(folder / "physical_package_id") or block.get("physical id", "0")
     core = text_of(folder / "core_id") or block.get("core id", str(number))
@@ -120,7 +110,6 @@ def _integer(text: str, default: int) -> int:
 
 
 def _quota(root: Path) -> int | None:
-    """Return a container's CPU time limit in whole processors, at least one; None where it has none."""
     words = text_of(root / "sys/fs/cgroup/cpu.max").split()
     if len(words) != 2 or not all(re.fullmatch(r"[1-9]\d{0,12}", word, re.ASCII) for word in words):
         return None
@@ -128,7 +117,6 @@ def _quota(root: Path) -> int | None:
 
 
 def _clocks(root: Path, model: str, first: Mapping[str, str]) -> tuple[float | None, float | None]:
-    """Return the base clock, from the driver, the model name or the current clock, and the highest one, in Hz."""
     folder = root / "sys/devices/system/cpu/cpu0/cpufreq"
     base_kHz, most_kHz = (_integer(text_of(folder / name), 0) for name in ("base_frequency", "cpuinfo_max_freq"))
     named = _IN_NAME.search(model)

@@ -80,7 +80,6 @@ def _said(parser: argparse.ArgumentParser, given: argparse.Namespace, names: Seq
 
 
 def _limits(parser: argparse.ArgumentParser, given: argparse.Namespace) -> tuple[float | None, float]:
-    """Return the budget in s and the interval; exit with status 2 on others, and on options that lack their own."""
     if alone := _said(parser, given, _OF_CERTIFICATES):
         parser.error(f"--{alone}: is of a certificate; add --certificate")
     if not given.workload and (alone := _said(parser, given, _OF_STEPS)):
@@ -95,7 +94,6 @@ def _limits(parser: argparse.ArgumentParser, given: argparse.Namespace) -> tuple
 
 
 def _certificate(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
-    """Measure a certificate, or in its own process the parts of one, and return the exit status."""
     from validate.machine.measure.certificate import measure_parts, write_certificate
 
     if wrong := _said(parser, given, ("only", "budget", "machine", "within", "workload", "gpus", *_OF_STEPS)):

@@ -12,8 +12,7 @@ from typing import Any
 
 import torch
 
-from validate.machine.measure.host import DRIVER, cpu_facts, host_bytes, slug
-from validate.machine.measure.host import largest_cache_bytes as host_cache_bytes
+from validate.machine.measure.host import DRIVER, cpu_facts, host_bytes, largest_cache_bytes, slug
 from validate.machine.measure.timing import Call, Stopwatch
 
 _CLOCKS = {"SM": 1, "memory": 2}  # nvmlClockType_t
@@ -164,9 +163,8 @@ class Bench:
 
     device: Any  # where tensors live
     name: str  # the device's own name, in lower case with hyphens
-    # memory_bytes: the most that a case may allocate; cache_bytes: size of the last-level cache
-    memory_bytes: int
-    cache_bytes: int
+    memory_bytes: int  # the most that a case may allocate
+    cache_bytes: int  # size of the last-level cache
     scratch: Path  # folder for temporary files
     sensors: Sensors = field(default_factory=Sensors)  # read while the device works
     alone: bool = False  # whether the user named this device, so that other devices must not be used
@@ -244,7 +242,7 @@ def open_bench(device: str, scratch: Path) -> Bench:
             raise ValueError(f"{told}; --device cpu measures the CPU")
         facts = cpu_facts()
         name = slug(facts.get("model name") or facts.get("Model name") or "cpu")
-        return Bench(torch.device("cpu"), name, host_bytes() // 2, host_cache_bytes(), scratch)
+        return Bench(torch.device("cpu"), name, host_bytes() // 2, largest_cache_bytes(), scratch)
     found = torch.device(chosen)
     torch.cuda.set_device(found)
     properties = torch.cuda.get_device_properties(found)

@@ -31,12 +31,9 @@ class TimedWork:
 
     call: Call  # runs the work once
     mode: Mode = "stream"  # how calls are issued
-    # returns result columns computed from the interval, such as bandwidth; None: only the time
-    figures: Callable[[Interval], Mapping[str, Any]] | None = None
-    # measures the interval itself, where the loop of ``time_call`` does not fit
-    own: Callable[[], Interval] | None = None
-    # the stopwatch to use instead of the bench's own; the mode still tells how many calls make a sample
-    watch: Stopwatch | None = None
+    figures: Callable[[Interval], Mapping[str, Any]] | None = None  # columns of the interval; None: only the time
+    own: Callable[[], Interval] | None = None  # measures the interval, where the loop of ``time_call`` does not fit
+    watch: Stopwatch | None = None  # instead of the bench's own; the mode still tells how many calls make a sample
     at_least: int = 1  # fewest calls per sample, so that all buffers are used in turn
     hard: bool = False  # whether the work is compute-bound, so that the device's clock must settle first
 
@@ -59,14 +56,10 @@ class Case:
     """One row to measure."""
 
     table: str  # file of its row
-    # cells that identify the case, unique within a table
-    columns: Mapping[str, str | int | float]
-    # allocates on a bench and returns the work; raises Unavailable, or torch's errors
-    build: Callable[[Bench], TimedWork]
-    # approximate memory use; a case too large for the device is skipped with that reason
-    needs_bytes: int = field(default=0)
-    # seconds that it takes at least; not begun with less time left
-    needs_s: float = 0.0
+    columns: Mapping[str, str | int | float]  # cells that identify the case, unique within a table
+    build: Callable[[Bench], TimedWork]  # allocates on a bench; raises Unavailable, or torch's errors
+    needs_bytes: int = field(default=0)  # about; a case too large for the device is skipped with that reason
+    needs_s: float = 0.0  # seconds that it takes at least; not begun with less time left
     # called with this case's row if it was measured before: later cases may have to match its repetitions
     known: Callable[[Mapping[str, str]], object] = lambda _: None
 

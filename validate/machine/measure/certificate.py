@@ -1,8 +1,7 @@
-"""A certificate: what a GPU or a node shows of itself in some minutes, in parts that are each useful alone.
+"""A certificate: what a GPU or a node shows of itself in some minutes, in parts (docs/first-gpu-run.md).
 
-``python3 -m validate.measure --certificate --minutes 9 --out cert.tar.gz`` measures the parts in order, each in a
-folder of its own, and writes the archive anew after each.  A process of its own does so: one whose GPU is lost, or that
-hangs or dies, is followed by another for the parts that it had not begun, and ends when the time does.
+The archive is written anew after each part.  A process of its own measures them: one whose GPU is lost, or that hangs
+or dies, is followed by another for the parts that it had not begun, and ends when the time does.
 """
 
 import io
@@ -148,7 +147,6 @@ def _set_alarm(seconds: float) -> None:
 
 
 def _ended(command: Sequence[str], limit_s: float) -> str:
-    """Run *command* for *limit_s* s at most; return how it ended, with its standard error's last line."""
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=said)
         try:
@@ -207,7 +205,6 @@ def _end_part(folder: Path, name: str, end: str, seconds: float | None = None) -
 
 
 def _pack(folder: Path, out: Path) -> None:
-    """Write the archive *out* of all files in *folder* in one go, of at most MOST_BYTES; raises OSError."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix in (".json", ".csv"))
 
     def nobody(member: tarfile.TarInfo) -> tarfile.TarInfo:

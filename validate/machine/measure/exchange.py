@@ -1,11 +1,9 @@
-"""An exchange as plain data, the part of each stand in each round, and how it is run.
+"""An exchange as plain data, the part of each stand in each round, and how it is run (docs/measure.md).
 
 It consists of rounds of moves between stands: each sends a range of a buffer, which is added or stored where it
 arrives. The first stands are the ranks; others (a CPU that gathers, parameter servers) are helpers and start empty.
-Moves of one round are simultaneous: all are read before any is written.  A stand starts a round when its own part in
-earlier rounds has ended.  From one process it is copies and adds on streams with events between rounds: a copy waits
-until both ends have finished earlier rounds.  The host performs the adds of a CPU, so that queues cannot run ahead of
-it.  Rank by rank, each process holds the buffers of one or more stands.
+Moves of one round are simultaneous: all are read before any is written.  From one process it is copies and adds on
+streams with events between rounds; rank by rank, each process holds the buffers of one or more stands.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -120,7 +118,6 @@ _EXACT = 1 << 24  # all integers up to this one are exact in fp32
 
 
 def _expected(exchange: BufferExchange, stand: int) -> tuple[Any, list[tuple[int, int, Any]]]:
-    """Return *stand*'s input, by rank and position (-1: a helper's), and its results; ValueError where unknown."""
     n, count, collective = exchange.n_ranks, exchange.n_elements, exchange.collective
     most = min(_PERIOD, _EXACT // n - 1)
 
@@ -183,7 +180,6 @@ class _Stands:
         return self._staging[move.dst][receive.staged : receive.staged + move.count]
 
     def _keep(self, receive: Receive) -> None:
-        """Add what has been staged, or store it."""
         target = self._sent(receive.move.dst, receive.move)
         if receive.move.reduce:
             target.add_(self._arrived(receive))
@@ -266,7 +262,6 @@ class OverDevices(_Stands):
 
 
 def _recorded(stream: Any) -> Any:
-    """Return an event that completes when all work now in *stream* is done."""
     event = torch.cuda.Event()
     event.record(stream)
     return event

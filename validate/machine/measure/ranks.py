@@ -20,7 +20,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import torch
 import torch.distributed as dist
@@ -37,11 +37,6 @@ _GRACE_S = 0.5
 
 class RanksFailed(Unavailable):
     """A rank raised, died or did not answer in time; the message says which.  The other ranks have been ended."""
-
-
-class _Member(NamedTuple):
-    process: BaseProcess
-    pipe: Connection  # to it
 
 
 class RankProcesses:
@@ -62,7 +57,7 @@ class RankProcesses:
             raise Unavailable("torch is built without NCCL")
         self.count, self.cuda, self._called = count, cuda, called
         self._folder = tempfile.TemporaryDirectory(prefix="topocast-ranks-")
-        self._members: list[_Member] = []
+        self._members: list[tuple[BaseProcess, Connection]] = []  # a process, and the pipe to it
         # CUDA does not survive a fork.  Other ranks are forked from a process that loads torch once for all.
         multiprocessing.set_forkserver_preload([__name__])
         context: Any = multiprocessing.get_context("spawn" if cuda else "forkserver")
@@ -74,7 +69,7 @@ class RankProcesses:
                 with _interrupts_held():
                     process.start()
                 theirs.close()
-                self._members.append(_Member(process, ours))
+                self._members.append((process, ours))
             self._collect("start", start_s, None)
         except BaseException:
             self.close(kill=True)
@@ -94,9 +89,9 @@ class RankProcesses:
         if not self._members:
             raise RanksFailed("the ranks have ended already")
         try:
-            for member in self._members:
+            for _, pipe in self._members:
                 with suppress(OSError):  # a dead rank is reported below
-                    member.pipe.send((function, arguments))
+                    pipe.send((function, arguments))
             return self._collect(getattr(function, "__name__", "a task").strip("_"), timeout_s, look)
         except BaseException:
             self.close(kill=True)
@@ -105,8 +100,8 @@ class RankProcesses:
     def close(self, *, kill: bool = False) -> None:
         """End all processes: idle ones exit by themselves within 5 s, others, or all with *kill*, are killed."""
         members, self._members = self._members, []
-        for member in members:
-            member.pipe.close()  # an idle rank notices and exits
+        for _, pipe in members:
+            pipe.close()  # an idle rank notices and exits
         deadline_s = time.monotonic() + (0.0 if kill else 5.0)
         for process, _ in members:
             process.join(max(0.0, deadline_s - time.monotonic()))
@@ -124,12 +119,12 @@ class RankProcesses:
         faults: list[str] = []
         missing = list(range(len(self._members)))
         while missing and time.monotonic() < deadline_s:
-            ready = wait([self._members[rank].pipe for rank in missing], timeout=_POLL_S)
+            ready = wait([self._members[rank][1] for rank in missing], timeout=_POLL_S)
             if look is not None:
                 look()
-            for rank in [rank for rank in missing if self._members[rank].pipe in ready]:
+            for rank in [rank for rank in missing if self._members[rank][1] in ready]:
                 missing.remove(rank)
-                good, value = _answer(self._members[rank])
+                good, value = _answer(*self._members[rank])
                 if good:
                     found[rank] = value
                     continue
@@ -143,14 +138,13 @@ class RankProcesses:
         return [found[rank] for rank in range(len(self._members))]
 
 
-def _answer(member: _Member) -> tuple[bool, Any]:
-    """Return whether a task has gone well, and its result or what became of the rank."""
+def _answer(process: BaseProcess, pipe: Connection) -> tuple[bool, Any]:
     try:
-        good, value = member.pipe.recv()
+        good, value = pipe.recv()
         return good, value if good else f"raised {value}"
     except (EOFError, OSError):
-        member.process.join(2.0)
-        code = member.process.exitcode
+        process.join(2.0)
+        code = process.exitcode
         return False, f"died of signal {-code}" if code and code < 0 else f"ended with status {code}"
 
 
@@ -345,10 +339,7 @@ class KeptRanks:
             self._ranks = RankProcesses(count, cuda=self.cuda, start_s=self._start_s)
 
     def run(self, count: int, function: RankTask, *arguments: Any, look: Look = None) -> list[Any]:
-        """Return the results of *function* on *count* ranks, in their order; raises RanksFailed, or Unavailable.
-
-        *look* reads sensors meanwhile, but where this process is one of the ranks.
-        """
+        """Return the results of *function* by rank; *look* reads sensors if this is none; raises as :meth:`start`."""
         self.start(count)
         if (here := launch()) is not None:
             return here.run(count, self.cuda, function, arguments, timeout_s=self._timeout_s)

@@ -17,19 +17,9 @@ from typing import Any
 
 import torch
 
+from validate.machine.measure import case as cases
 from validate.machine.measure.bench import Bench, GraphStopwatch, QueuedStopwatch, Readings, open_bench
-from validate.machine.measure.case import (
-    GROUPS,
-    Case,
-    Fatal,
-    RunStopped,
-    TimedWork,
-    Unavailable,
-    cases_of,
-    failure_words,
-    short_line,
-    usual_groups,
-)
+from validate.machine.measure.case import Case, TimedWork, Unavailable, cases_of
 from validate.machine.measure.host import DRIVER, caches, cpu_facts, nvidia_smi, signals_handled, usable_threads
 from validate.machine.measure.table import CAPTURED, COLUMNS, RAN_DRY, RowFile, alone_in, write_json
 from validate.machine.measure.timing import Effort, Interval, time_call
@@ -94,13 +84,13 @@ def measure(settings: Settings, say: Say | None = None) -> int:
     say = say or (lambda text: sys.stderr.write(f"{text}\n") if sys.stderr else None)
     started_s = time.perf_counter()
     for name in settings.groups:
-        if name not in GROUPS:
-            raise ValueError(f"--only: no group '{name}'; there is {', '.join(GROUPS)}")
+        if name not in cases.GROUPS:
+            raise ValueError(f"--only: no group '{name}'; there is {', '.join(cases.GROUPS)}")
     try:
         bench = open_bench(settings.device, settings.out)
         facts = environment(bench)
     except RuntimeError as error:  # for example, all devices are busy, or the driver does not match
-        raise ValueError(f"the device cannot be used: {short_line(error)}") from None
+        raise ValueError(f"the device cannot be used: {cases.short_line(error)}") from None
     settings.out.mkdir(parents=True, exist_ok=True)
     try:
         with alone_in(settings.out):
@@ -123,7 +113,7 @@ def _run(settings: Settings, bench: Bench, facts: Mapping[str, Any], say: Say, s
     end_s = float("inf") if settings.budget_s is None else started_s + settings.budget_s
     this = _Run(settings, bench, tables, say, end_s)
     queues = []
-    for name in settings.groups or usual_groups(settings.out):
+    for name in settings.groups or cases.usual_groups(settings.out):
         try:
             queues.append(_Queue(name, cases_of(name, bench)))
         except Unavailable as reason:
@@ -143,9 +133,9 @@ def _run(settings: Settings, bench: Bench, facts: Mapping[str, Any], say: Say, s
             _measure(this, queues)
             if this.remaining_s <= 0:
                 end = _OUT_OF_TIME
-    except Fatal as fault:
+    except cases.Fatal as fault:
         end, status = str(fault), FAILED
-    except (KeyboardInterrupt, RunStopped) as signal:
+    except (KeyboardInterrupt, cases.RunStopped) as signal:
         end, status = f"interrupted{f' by {signal}' if str(signal) else ''}", INTERRUPTED
     with suppress(OSError):
         tables = _tables(settings.out)  # read again: a row may have been completed when a signal arrived
@@ -168,7 +158,7 @@ def _run(settings: Settings, bench: Bench, facts: Mapping[str, Any], say: Say, s
 
 
 def _stop(number: int, _: Any) -> None:
-    raise RunStopped(Signals(number).name)
+    raise cases.RunStopped(Signals(number).name)
 
 
 def _tables(out: Path) -> dict[str, RowFile]:
@@ -176,10 +166,9 @@ def _tables(out: Path) -> dict[str, RowFile]:
 
 
 def _measure(this: _Run, queues: list[_Queue]) -> None:
-    """Measure until cases or time end, the group furthest behind its share first; raises Fatal (device, disk)."""
     waiting = list(queues)
     while waiting and this.remaining_s > 0:
-        queue = min(waiting, key=lambda q: q.used_s / GROUPS[q.name].share)
+        queue = min(waiting, key=lambda q: q.used_s / cases.GROUPS[q.name].share)
         try:
             case = next(queue.cases, None)
         except Unavailable as unavailable:
@@ -201,9 +190,9 @@ def _measure(this: _Run, queues: list[_Queue]) -> None:
             this.tables[case.table].add(_row(this, case))
             queue.measured += 1
         except Exception as error:  # torch may raise anything
-            reason = failure_words(error)
+            reason = cases.failure_words(error)
             if not this.bench.alive():
-                raise Fatal(f"the device is lost: {reason}") from error
+                raise cases.Fatal(f"the device is lost: {reason}") from error
             this.leave(queue.name, case.title, reason)
         finally:
             with suppress(Exception):
@@ -245,7 +234,7 @@ def _time(this: _Run, work: TimedWork) -> tuple[Interval, str]:
         try:
             return time_call(GraphStopwatch(this.bench), work.call, effort, **how), "graph"
         except RuntimeError as error:
-            failure_words(error)  # raises Fatal where the device is lost
+            cases.failure_words(error)  # raises Fatal where the device is lost
             torch.cuda.synchronize()
         # Work that cannot be captured is issued call by call into a blocked stream.
         watch, issue = QueuedStopwatch(this.bench), "queued"
@@ -261,7 +250,6 @@ def _asked(this: _Run, case: Case) -> dict[str, Any]:
 
 
 def _known(case: Case, interval: Interval, readings: Readings) -> dict[str, Any]:
-    """Return the cells that describe the quality of a result: interval, samples, sensor readings and grade."""
     relative, note = interval.relative, str(case.columns.get("note", ""))
     found: dict[str, Any] = {"interval": round(relative, 5) if relative != float("inf") else None}
     found |= {"samples": interval.samples, "throttled": readings.throttled, "power_W": readings.power_w}

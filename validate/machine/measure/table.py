@@ -20,11 +20,7 @@ _WRITTEN = json.loads(Path(__file__).with_name("columns.json").read_text(encodin
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     name: tuple(" ".join((*words, *_WRITTEN["all"])).split()) for name, words in _WRITTEN["tables"].items()
 }
-"""Columns of each table: those of published measurements (docs/scoring.md), plus the quality of each result.
-
-``interval`` is half the 95 % interval of the median as a fraction of it; ``cache`` is warm or cold; ``issue`` is how
-calls were issued: stream, single, graph, or queued (waiting on the device before the first began).
-"""
+"""Columns of each table: of published measurements (docs/scoring.md), and a result's quality (docs/measure.md)."""
 
 
 def cell_text(value: Any) -> str:
@@ -62,8 +58,7 @@ class RowFile:
         self.path = path
         self._columns = tuple(columns)
         self._rows: list[dict[str, str]] = []
-        # row by cells, for each set of column names searched so far
-        self._asked: dict[tuple[str, ...], dict[tuple[str, ...], dict[str, str]]] = {}
+        self._asked: dict[tuple[str, ...], dict[tuple[str, ...], dict[str, str]]] = {}  # rows by columns and cells
         if not path.exists():
             return
         if not path.is_file():  # a pipe has no end

@@ -33,9 +33,9 @@ class Interval:
 def median_interval(samples: Sequence[float]) -> Interval:
     """Return the median of *samples* and its confidence interval, whose ends are samples; ValueError without any.
 
-    No distribution is assumed: a sample lies below the true median with probability 1/2, so the interval from the k-th
-    smallest to the k-th greatest misses it as often as fewer than k of n fair coins show the same side (the sign
-    test's, Conover, Practical Nonparametric Statistics, section 3.2); of fewer than six it is the whole range.
+    The interval from the k-th smallest to the k-th greatest misses the median as often as fewer than k of n fair coins
+    show the same side (the sign test's, Conover, Practical Nonparametric Statistics, section 3.2); of fewer than six it
+    is the whole range.
     """
     if not samples:
         raise ValueError("no samples")
@@ -63,10 +63,7 @@ Call = Callable[[int], object]  # runs the workload once; the argument numbers t
 
 
 class Stopwatch(Protocol):
-    """Times calls on one device, or on all ranks together.
-
-    Of some, ``ran_dry`` says whether not all calls were issued in time, and ``spent_s`` what counts as time spent.
-    """
+    """Times calls; of some, ``ran_dry`` says whether any was issued late, ``spent_s`` what counts as time spent."""
 
     def sample(self, call: Call, calls: int) -> float:
         """Return the seconds of *calls* calls."""
@@ -77,15 +74,9 @@ class Effort:
     """How much effort a measurement takes."""
 
     interval: float = 0.01  # target for half the confidence interval, as a fraction of the median
-    # least duration of a sample, which sets the number of calls: the resolution of the clock (0.5 us with CUDA events)
-    # and its own cost are then below one percent
-    sample_s: float = 200e-6
-    # warm-up time of the device before samples count: clocks rise, caches fill; excludes the time in which libraries
-    # build and choose kernels
-    warmup_s: float = 0.02
-    # steady_s replaces warmup_s for compute-bound calls of *long_s* or longer: the clock then settles at the power
-    # limit, as in training
-    steady_s: float = 0.15
+    sample_s: float = 200e-6  # least duration of a sample: the clock's resolution and its cost are below one percent
+    warmup_s: float = 0.02  # before samples count: clocks rise, caches fill; libraries have chosen kernels
+    steady_s: float = 0.15  # instead, for compute-bound calls of *long_s* or longer: the clock settles as in training
     long_s: float = 200e-6
     longest_s: float = 1.5  # stop after this time, if there are enough samples for an interval
     most_samples: int = 200  # stop after this many samples

@@ -184,7 +184,6 @@ def _of_classes(text: str) -> Matrix:
 
 
 def _listed(text: str) -> tuple[str, ...]:
-    """Return the names of the GPUs that ``nvidia-smi -L`` lists; raises ValueError if these are not numbered from 0."""
     listed = sorted({int(number): name for number, name in _FIND["listed"].findall(text)}.items())
     if [number for number, _ in listed] != list(range(len(listed))):
         raise ValueError("the GPUs are not numbered from 0")

@@ -120,11 +120,10 @@ class Numa:
 
 @dataclass(slots=True)
 class BusTree:
-    """The host's NUMA nodes with their buses, and the NVLinks between GPUs by bus name.
+    """The host's NUMA nodes with their buses, and the NVLinks between GPUs by bus name; None where the dump has none.
 
-    ``links`` is None where the dump does not cover NVLinks.  ``to_switch`` holds each GPU's to switches.  Both are
-    counts, unless ``rates`` says GB/s, "planned" by NCCL or "nominal".  ``sockets_said``: the dump tells devices' NUMA
-    nodes.
+    ``to_switch`` holds each GPU's to switches.  Both are counts, unless ``rates`` says GB/s, "planned" by NCCL or
+    "nominal".  ``sockets_said``: the dump tells devices' NUMA nodes.
     """
 
     numas: list[Numa]

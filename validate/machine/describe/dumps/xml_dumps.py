@@ -225,7 +225,6 @@ def _nvlinks(root: Element) -> tuple[dict[tuple[str, str], float] | None, dict[s
 
 
 def _children(element: Element) -> Iterator[Element]:
-    """Yield the PCI objects directly in *element* or inside its groups, NUMA nodes and caches."""
     for each in element.children("object"):
         if each.said("type") in ("Bridge", "PCIDev"):
             yield each

@@ -90,7 +90,6 @@ class BuiltNetwork(nn.Module):  # type: ignore[misc]
         self.spans = nn.ModuleList(spans(self._steps, self.outputs, recompute, in_blocks=in_blocks))
 
     def _share(self, layer: DescribedLayer, module: Any) -> None:
-        """Have *module*, if it is one, use the parameters of its names that other layers have."""
         trained = {parameter.name: parameter.trained for parameter in layer.parameters}
         for own, name in named(layer, module).items() if module is not None else ():
             parameter = getattr(module, own)
@@ -201,8 +200,6 @@ def build_module(
 
 
 class _Own(nn.Module):  # type: ignore[misc]
-    """The user's module followed by its loss, called with a flat list of tensors."""
-
     def __init__(self, module: Any, form: Any, loss: Callable[[Any], Any] | None) -> None:
         super().__init__()
         self.module, self._form, self._loss = module, form, loss
@@ -260,7 +257,6 @@ def build_own(source: str, device: Any, *, dtype: Any = None, training: bool = T
 
 
 def _random(shape: str, batch: int) -> Any:
-    """Return a random input of *shape*, as written behind a factory: ``3x224x224``, ``128xint64``."""
     *sides, last = shape.strip().split("x")
     kind = torch.float32
     if last and not last.isdecimal():

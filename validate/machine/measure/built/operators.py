@@ -30,7 +30,6 @@ def needed(layer: DescribedLayer, position: int, whole: int) -> int:
 
 
 def _of_rows(have: Shape, rows: int, cols: int) -> Shape:
-    """Return *have* where it already holds *rows* rows of *cols* columns, else ``(rows, cols)``."""
     return have if have[-1] == cols and prod(have) == rows * cols else (rows, cols)
 
 
@@ -94,7 +93,6 @@ class OperatorMaker(LayerMaker):
         return self._seen_as(module, want, (*want[:-1], outputs))
 
     def _make_grouped_linear(self) -> TorchLayer:
-        """Return the product of rows with experts by torch's grouped kernel (2.10); raises Unavailable for others."""
         count, rows, inputs, outputs = (self.size(name, 1) for name in ("experts", "rows", "inputs", "outputs"))
         if self.sizes.get("busiest") or self.sizes.get("grouping", "kernel") != "kernel":
             raise self.lacks("products of unlike numbers of rows, or one by one, are not measured")
@@ -282,7 +280,6 @@ class OperatorMaker(LayerMaker):
         return _cloned(have)
 
     def _led(self, elements: int) -> TorchLayer:
-        """Return the pixels of images, or the rows, of each sample, with a learned row in front."""
         have, size = self.have, self.parameters[0].elements
         rows = prod(have) // have[0] // size
         if len(self.parameters) > 1 or have[0] * (rows + 1) * size != elements:
@@ -297,7 +294,6 @@ class OperatorMaker(LayerMaker):
         return TorchLayer(module, (have[0], rows + 1, size), module)
 
     def _joined(self, elements: int) -> TorchLayer:
-        """Return the concatenation of tensors: images along channels, others along their last dimension."""
         if sum(map(prod, self.shapes)) != elements:
             raise self.lacks(f"{sum(map(prod, self.shapes))} elements do not make {elements} side by side")
         first = self.have

@@ -149,10 +149,7 @@ def _constants(cols: int, *, mask: bool = False) -> Callable[[Any], Any]:
 
 
 class LayerMaker:
-    """Makes *layer* for inputs of *shapes*, here functions of each element; raises Unavailable where torch has none.
-
-    *before* are the layers that write its inputs, *after* those that read its output.
-    """
+    """Makes *layer* for inputs of *shapes*, between the layers *before* and *after*; raises Unavailable for others."""
 
     def __init__(
         self, layer: DescribedLayer, shapes: Sequence[Shape], before: Layers = (), after: Sequence[DescribedLayer] = ()
@@ -198,7 +195,6 @@ class LayerMaker:
         return self._of_tensors(function, elements)
 
     def _loss(self, function: str) -> TorchLayer:
-        """Return a loss of predictions and labels or, for each element, of predictions and targets."""
         have, other = self.shapes
         if function == "nll_loss":
             rows = prod(other)
@@ -247,7 +243,6 @@ class LayerMaker:
         return TorchLayer(lambda a, b: of_two(views[0](a), views[1](b)), whole)
 
     def _spread(self, have: Shape, whole: Shape) -> View:
-        """Return the view that broadcasts a tensor over *whole*, by rows, images or channels."""
         if prod(have) == prod(whole):
             return self.seen(whole, have)
         for sides in range(len(whole)):

@@ -130,7 +130,6 @@ def spans(steps: Steps, outputs: Sequence[int], recompute: Recompute, *, in_bloc
 
 
 def _part(steps: Steps, places: Sequence[int], outputs: Sequence[int]) -> SpanPart:
-    """Return the consecutive steps at *places*, of which *outputs* and what later steps read leave."""
     span = tuple(steps[i] for i in places)
     written = dict.fromkeys(n for step in span for n in step.writes)
     read = dict.fromkeys(n for step in span for n in step.reads)

@@ -1,9 +1,7 @@
-"""What a board's power holds: the time of a call after rest, and in seconds of load (``Bench.load_s``).
+"""What a board's power holds: the time of a call after rest, and in seconds of load (docs/measure.md).
 
 Works are products of random numbers (equal ones take less power; bf16 where the device has it, the format of training),
-streams (vector sums), and both in turn, for about as long.  ``burst_s`` is the time of a call in the first milliseconds
-after rest, ``time_s`` in the second half of a run of seconds, ``repeats`` the sums of a turn; sensors tell clock and
-power, where the driver does.
+streams (vector sums), and both in turn, for about as long: ``repeats`` are the sums of a turn.
 """
 
 import time

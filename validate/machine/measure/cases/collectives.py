@@ -7,7 +7,6 @@ sendrecv each rank sends to the next.  The time is the device time on the slowes
 import json
 import math
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,17 +16,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from validate.machine.measure.bench import Bench, CudaStopwatch, QueuedStopwatch, hold_up
+from validate.machine.measure import exchange as exchanges
+from validate.machine.measure.bench import Bench, CpuStopwatch, CudaStopwatch, QueuedStopwatch, hold_up
 from validate.machine.measure.case import EXCHANGES, Case, Columns, TimedWork, Unavailable, ladder, spread
-from validate.machine.measure.exchange import (
-    BufferExchange,
-    OverDevices,
-    OverRanks,
-    processes_of,
-    read_exchange,
-    staging_count,
-    stand_parts,
-)
+from validate.machine.measure.exchange import BufferExchange, OverDevices, OverRanks
 from validate.machine.measure.ranks import KeptRanks, Look, RanksFailed, greatest, launch, nodes_of, rank_device
 from validate.machine.measure.timing import Call, Effort, Interval, time_call
 
@@ -62,14 +54,18 @@ def group_cases(bench: Bench, counts: Sequence[int], most_bytes: int = _MOST) ->
             for name in _COLLECTIVES if count == counts[0] else _FEWER:
                 whole = size if name in _ANY_SIZE else size // (count * _FLOAT_BYTES) * count * _FLOAT_BYTES
                 gpus = f"0-{count - 1}" if on_gpus and nodes_of(count) == 1 else ""
-                columns = Columns(n_nodes=nodes_of(count), n_gpus=count if on_gpus else 0, gpu_set=gpus)
-                columns |= Columns(group_size=count, n_groups_concurrent=1, collective=name, bytes=whole, dtype="fp32")
+                columns = _columns(nodes_of(count), gpus, count, name, whole) | Columns(n_gpus=count if on_gpus else 0)
                 columns["placement"] = "in-place" if name in _IN_PLACE else "out-of-place"
                 columns["algorithm_forced"] = os.environ.get("NCCL_ALGO", "") if on_gpus else ""
                 columns["note"] = "" if on_gpus else "gloo over loopback"
                 if whole:
                     build = partial(groups.build, name, whole, count)
                     yield Case("collectives.csv", columns, build, needs_bytes=2 * size)
+
+
+def _columns(nodes: int, gpus: str, count: int, collective: str, size: int) -> Columns:
+    found = Columns(n_nodes=nodes, n_gpus=count, gpu_set=gpus, group_size=count, n_groups_concurrent=1)
+    return found | Columns(collective=collective, bytes=size, dtype="fp32", placement="in-place")
 
 
 class Groups(KeptRanks):
@@ -164,10 +160,7 @@ class _Together:
 
 def _sample_cpu(call: Call, calls: int, token: torch.Tensor) -> tuple[float, bool]:
     dist.all_reduce(token)
-    began_s = time.perf_counter()
-    for i in range(calls):
-        call(i)
-    return greatest(time.perf_counter() - began_s, token.device), False
+    return greatest(CpuStopwatch().sample(call, calls), token.device), False
 
 
 def _sample_cuda(call: Call, calls: int, token: torch.Tensor, issue_s: float) -> tuple[float, bool]:
@@ -242,13 +235,12 @@ def strategy_cases(bench: Bench) -> Iterator[Case]:
         raise Unavailable("--device names one GPU; strategies take two")
     with Groups(bench) as groups:
         for each in asked:
-            exchange = read_exchange(each) if "rounds" in each else None
+            exchange = exchanges.read_exchange(each) if "rounds" in each else None
             name, count, size = str(each["strategy"]), int(each["n_ranks"]), int(each["bytes"])
             collective, stands = str(each["collective"]).replace("-", "_"), each["stands"][:count]
             gpus = ",".join(str(stand["index"]) for stand in stands) if bench.is_cuda else ""
-            columns = Columns(n_nodes=len({stand["host"] for stand in stands}), n_gpus=count, gpu_set=gpus)
-            columns |= Columns(group_size=count, n_groups_concurrent=1, collective=collective, bytes=size, dtype="fp32")
-            columns |= Columns(placement="in-place", strategy="" if name == "nccl" else name)
+            columns = _columns(len({stand["host"] for stand in stands}), gpus, count, collective, size)
+            columns["strategy"] = "" if name == "nccl" else name
             columns["note"] = "" if bench.is_cuda else "gloo over loopback" if launch() is None else "gloo"
             build = partial(_build, groups, name, exchange, collective, size, count)
             needs = 2 * size if exchange is None else _needs_bytes(exchange, is_cuda=bench.is_cuda)
@@ -257,7 +249,10 @@ def strategy_cases(bench: Bench) -> Iterator[Case]:
 
 def _needs_bytes(exchange: BufferExchange, *, is_cuda: bool) -> int:
     """Return the bytes of the fullest GPU, or on a CPU those of all ranks, with their inputs and expected results."""
-    held = [exchange.n_elements + staging_count(stand_parts(exchange, s)) for s in range(len(exchange.stands))]
+    held = [
+        exchange.n_elements + exchanges.staging_count(exchanges.stand_parts(exchange, s))
+        for s in range(len(exchange.stands))
+    ]
     return (max(held) if is_cuda else sum(held) + 2 * exchange.n_elements * len(held)) * _FLOAT_BYTES
 
 
@@ -272,7 +267,7 @@ def _build(
         return _over_devices(exchange, collective, size, bench)
     if bench.is_cuda:
         _check_placed(exchange)
-    own = partial(groups.slowest, len(processes_of(exchange)), _time_exchange, exchange)
+    own = partial(groups.slowest, len(exchanges.processes_of(exchange)), _time_exchange, exchange)
     return TimedWork(lambda _: None, own=own, figures=partial(figures_of, collective, size, count))
 
 

@@ -56,7 +56,6 @@ def _case(kind: str, src: str, dst: str, size: int, pinned: int | str = "", note
 
 
 def _copy(kind: str, src: str, dst: str, size: int, pinned: bool, threads: int, bench: Bench) -> TimedWork:
-    """Return a copy of *size* bytes, or two both ways at once, on streams of their GPUs; the first GPU waits."""
     ways = {"bidir": ((dst, src), (src, dst)), "p2p_bidir": ((src, dst), (dst, src))}.get(kind, ((src, dst),))
     made = partial(random_bytes, size)
     buffers = [[made("cpu", pinned=pinned) if end == "host" else made(end) for end in ends] for ends in ways]
@@ -97,6 +96,7 @@ _SIZES = (64 << 20, 4 << 20)
 _SIDE, _VECTOR = 4096, 32 << 20
 _SMALL_SIDE, _SMALL_VECTOR = 1024, 1 << 20
 _MOST_REPEATS = 2000
+_WORK = ("matrix products", "sums")
 _PARTS: dict[Part, str] = {"work": "{work} alone", "copy": "copy alone", "both": "copy and {work}"}
 
 
@@ -112,33 +112,27 @@ def overlap_cases(bench: Bench) -> Iterator[Case]:
 
         kind, src, dst = ("overlap_h2d", "host", here) if to_device else ("overlap_d2h", here, "host")
         for part, words in _PARTS.items():
-            if part != "copy" or work == next(iter(_WORK)):  # the copy alone does not depend on the work
+            if part != "copy" or work == _WORK[0]:  # the copy alone does not depend on the work
                 columns = Columns(kind=kind, src=src, dst=dst, bytes=size, pinned=1, note=words.format(work=work))
                 build = partial(_build, size, work, to_device, part, shared)
                 needs_bytes = size + 16 * max(_SIDE**2, _VECTOR)
                 yield Case("copies.csv", columns, build, needs_bytes=needs_bytes, known=known)
 
 
-def _products(size: int, bench: Bench) -> tuple[Callable[[], object], str]:
+def _work(name: str, size: int, bench: Bench) -> tuple[Callable[[], object], str]:
+    """Return work that takes about as long as a copy of *size* bytes, and the operator that it is."""
+    if name == "sums":
+        length = _VECTOR if size == _SIZES[0] else _SMALL_VECTOR
+        a, b, out = torch.randn(3, length, device=bench.device)
+        return lambda: torch.add(a, b, out=out), f"op:elementwise,function=add,elements={length},inputs=2"
     side = _SIDE if size == _SIZES[0] else _SMALL_SIDE
     # Random values: products of equal numbers draw another power and so run at another clock.
     a, b, out = (torch.randn(side, side, device=bench.device).half() for _ in range(3))
     return lambda: torch.mm(a, b, out=out), f"op:mat_mul,m={side},n={side},k={side},precision=fp16"
 
 
-def _sums(size: int, bench: Bench) -> tuple[Callable[[], object], str]:
-    length = _VECTOR if size == _SIZES[0] else _SMALL_VECTOR
-    a, b, out = torch.randn(3, length, device=bench.device)
-    return lambda: torch.add(a, b, out=out), f"op:elementwise,function=add,elements={length},inputs=2"
-
-
-# The work of a size that takes about as long as a copy of so many bytes, and the operator that it is.
-_WORK: dict[str, Callable[[int, Bench], tuple[Callable[[], object], str]]] = {"matrix products": _products}
-_WORK["sums"] = _sums
-
-
 def _build(size: int, name: str, to_device: bool, part: Part, shared: dict[str, int], bench: Bench) -> TimedWork:
-    work, operator = _WORK[name](size, bench)
+    work, operator = _work(name, size, bench)
     host, device = random_bytes(size, "cpu", pinned=True), random_bytes(size, bench.device)
     source, target = (host, device) if to_device else (device, host)
     watch = QueuedStopwatch(bench)

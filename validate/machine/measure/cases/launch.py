@@ -1,7 +1,9 @@
 """The cost of launching work: on the device by mode of issue, on the host by kind of call."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,11 +17,6 @@ _ELEMENTS = 64  # few enough that the kernel's own time is negligible
 _CHAIN = 16  # operators in sequence, so that the fixed cost of a call hardly counts
 _PARAMETERS = 64
 _COMMON = 4  # number of layers measured early: those most common in networks
-_MODES: dict[Mode, str] = {
-    "stream": "one after the other",
-    "single": "alone, waiting for it",
-    "graph": "from a captured graph",
-}
 _HOST = "host time"
 _AUTOCAST = "linear under autocast to bf16"
 
@@ -107,22 +104,12 @@ _ON_QUEUE: dict[str, Callable[[Bench], Call]] = {
     "synchronising with an idle device": lambda _: lambda _: torch.cuda.synchronize(),
 }
 
-# The layers that networks consist of: a maker, and the shape of its input and output.
-_LAYERS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
-    "linear": (lambda: nn.Linear(16, 16), (4, 16)),
-    "conv2d": (lambda: nn.Conv2d(4, 4, 3, padding=1, bias=False), (2, 4, 8, 8)),
-    "relu": (nn.ReLU, (4, 16)),
-    "batch_norm": (lambda: nn.BatchNorm2d(4), (2, 4, 8, 8)),
-    "layer_norm": (lambda: nn.LayerNorm(16), (4, 16)),
-    "softmax": (lambda: nn.Softmax(-1), (4, 16)),
-    "gelu": (nn.GELU, (4, 16)),
-    "dropout": (lambda: nn.Dropout(0.1), (4, 16)),
-    "max_pool": (lambda: nn.MaxPool2d(3, 1, 1), (2, 4, 8, 8)),
-    "sum of two": (lambda: _Function(lambda x: x + x), (4, 16)),
-    "attention": (lambda: _Function(lambda x: nn.functional.scaled_dot_product_attention(x, x, x)), (2, 2, 8, 16)),
-    _AUTOCAST: (lambda: nn.Linear(16, 16), (4, 16)),
-    "lstm": (lambda: _Lstm(16, 16, batch_first=True), (2, 4, 16)),
-}
+_WRITTEN = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+_MODES: dict[Mode, str] = _WRITTEN["modes"]
+_LAYERS, _OPTIMISERS = _WRITTEN["layers"], _WRITTEN["optimisers"]
+"""The layers that networks consist of: the class of torch's, what makes it, and the shape of its input and output.
+Rules of optimisers, and how their kernels are run.
+"""
 
 
 class _Lstm(nn.LSTM):  # type: ignore[misc]  # torch is Any where it is not installed
@@ -140,16 +127,16 @@ class _Function(nn.Module):  # type: ignore[misc]  # torch is Any where it is no
 
 
 def _chain(name: str, backward: bool, bench: Bench) -> TimedWork:
-    """Return the work of a chain of layers, recorded for autograd; *backward* also runs the backward pass."""
-    make, shape = _LAYERS[name]
-    network = nn.Sequential(*(make() for _ in range(_CHAIN))).to(bench.device)
+    kind, how, shape = _LAYERS[name]
+    layer: Any = _OWN.get(name) or partial(getattr(nn, kind), **how)
+    network = nn.Sequential(*(layer() for _ in range(_CHAIN))).to(bench.device)
     parameters = list(network.parameters())
     x = torch.zeros(shape, device=bench.device, requires_grad=True)
     seed = torch.ones(shape, device=bench.device)
-    kind, casts = bench.device.type, name == _AUTOCAST
+    place, casts = bench.device.type, name == _AUTOCAST
 
     def call(_: int) -> None:
-        with torch.autocast(kind, torch.bfloat16, enabled=casts):
+        with torch.autocast(place, torch.bfloat16, enabled=casts):
             y = network(x)
         if backward:
             torch.autograd.backward(y, seed.to(y.dtype))
@@ -160,10 +147,10 @@ def _chain(name: str, backward: bool, bench: Bench) -> TimedWork:
     return TimedWork(call, watch=_host(bench), figures=lambda interval: {"time_s": interval.median / _CHAIN})
 
 
-_OPTIMISERS: dict[str, Callable[[list[Any]], Any]] = {
-    "SGD with momentum, foreach": lambda p: torch.optim.SGD(p, lr=0.0, momentum=0.9, foreach=True),
-    "Adam, foreach": lambda p: torch.optim.Adam(p, lr=0.0, foreach=True),
-    "Adam, fused": lambda p: torch.optim.Adam(p, lr=0.0, fused=True),
+_OWN: dict[str, Callable[[], Any]] = {  # of layers that torch has no module for, or one of another result
+    "sum of two": lambda: _Function(lambda x: x + x),
+    "attention": lambda: _Function(lambda x: nn.functional.scaled_dot_product_attention(x, x, x)),
+    "lstm": lambda: _Lstm(16, 16, batch_first=True),
 }
 
 
@@ -171,7 +158,8 @@ def _optimiser(name: str, bench: Bench) -> TimedWork:
     parameters = [nn.Parameter(torch.zeros(_ELEMENTS, device=bench.device)) for _ in range(_PARAMETERS)]
     for parameter in parameters:
         parameter.grad = torch.zeros_like(parameter)
-    optimiser = _OPTIMISERS[name](parameters)
+    rule, how = _OPTIMISERS[name]
+    optimiser = getattr(torch.optim, rule)(parameters, lr=0.0, **how)
     return TimedWork(lambda _: optimiser.step(), watch=_host(bench))
 
 

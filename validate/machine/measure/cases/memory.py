@@ -39,12 +39,12 @@ def cases(bench: Bench) -> Iterator[Case]:
     largest = (ladder(_LEAST, min(wanted, bench.memory_bytes // 3)) or [_LEAST])[-1]
     sizes = spread(ladder(_LEAST if bench.is_cuda else 4 * _LEAST, largest))
     threads = ("",) if bench.is_cuda else tuple(sorted({usable_threads(), 1}, reverse=True))
-    streams = [_stream_case(k, size, t) for size in sizes for t in threads for k in _STREAMS]
+    streams = [_case(_stream, k, size, t) for size in sizes for t in threads for k in _STREAMS]
     tables = [min(largest, 1 << 30)]  # far beyond the last-level cache and, on GPUs, half of it
     cached = 1 << max(0, (bench.cache_bytes // 2).bit_length() - 1)
     tables += [cached] if bench.is_cuda and _ROW_MOST <= cached < tables[0] else []
     rows = spread(ladder(_ROW_LEAST, _ROW_MOST))
-    gathers = [_gather_case(row, size, threads[0]) for size in tables for row in rows]
+    gathers = [_case(_gather, row, size, threads[0]) for size in tables for row in rows]
     queues = streams[2:], list(chase_cases(bench, largest)), gathers
     yield from streams[:2]
     # All queues in proportion to their lengths, so that they end together.
@@ -52,7 +52,7 @@ def cases(bench: Bench) -> Iterator[Case]:
     yield from (queues[which][i] for _, which, i in sorted(places))
     if bench.is_cuda:  # sizes between, if time is left
         between = spread(ladder(2 * _LEAST, largest))
-        yield from (_stream_case(kernel, size, "") for size in between for kernel in _STREAMS)
+        yield from (_case(_stream, kernel, size, "") for size in between for kernel in _STREAMS)
 
 
 def _written(shape: tuple[int, ...], bench: Bench) -> Any:
@@ -62,7 +62,6 @@ def _written(shape: tuple[int, ...], bench: Bench) -> Any:
 
 
 def _elements(parts: int, size: int) -> int:
-    """Return the number of elements of each of *parts* buffers, in whole KiB, as a network's buffers are."""
     return max(_STEP, size // _FLOAT_BYTES // parts // _STEP * _STEP)
 
 
@@ -80,9 +79,13 @@ _STREAMS: dict[str, tuple[int, Callable[..., Call]]] = {
 }
 
 
-def _stream_case(kernel: str, size: int, threads: int | str) -> Case:
-    columns = Columns(bench="torch stream", kernel=kernel, bytes=size, threads=threads, dtype="fp32")
-    return Case("memory.csv", columns, partial(_stream, kernel, size, threads), needs_bytes=size)
+def _case(work: Callable[..., TimedWork], of: str | int, size: int, threads: int | str) -> Case:
+    """Return a stream, *of* a kernel, or a gather, of rows of so many bytes, in *size* bytes."""
+    bench, kernel, more = ("torch stream", of, 0)
+    if work is _gather:
+        bench, kernel, more = "torch index_select", f"gather rows of {of} B", 2 * _GATHERED
+    columns = Columns(bench=bench, kernel=kernel, bytes=size, threads=threads, dtype="fp32")
+    return Case("memory.csv", columns, partial(work, of, size, threads), needs_bytes=size + more)
 
 
 def _stream(kernel: str, size: int, threads: int | str, bench: Bench) -> TimedWork:
@@ -90,13 +93,6 @@ def _stream(kernel: str, size: int, threads: int | str, bench: Bench) -> TimedWo
     moved = parts * _elements(parts, size) * _FLOAT_BYTES
     call = stream(*_written((parts, _elements(parts, size)), bench))
     return TimedWork(call, "graph", partial(_rate, moved), watch=_watch(threads))
-
-
-def _gather_case(row_bytes: int, table_bytes: int, threads: int | str) -> Case:
-    kernel = f"gather rows of {row_bytes} B"
-    columns = Columns(bench="torch index_select", kernel=kernel, bytes=table_bytes, threads=threads, dtype="fp32")
-    build = partial(_gather, row_bytes, table_bytes, threads)
-    return Case("memory.csv", columns, build, needs_bytes=table_bytes + 2 * _GATHERED)
 
 
 def _gather(row_bytes: int, table_bytes: int, threads: int | str, bench: Bench) -> TimedWork:
@@ -120,10 +116,7 @@ def _rate(moved_bytes: int, interval: Interval) -> dict[str, float]:
 
 @lru_cache(maxsize=1)
 def _kernel(_device: str) -> Callable[..., None]:
-    """Return what launches one thread of the walk on torch's stream, with addresses and 64-bit integers.
-
-    It raises Unavailable if NVRTC is missing or cannot compile the walk, and where the driver refuses it.
-    """
+    """Return what launches a thread of the walk on torch's stream, with 64-bit integers; raises Unavailable."""
     if torch.version.hip:
         raise Unavailable("compiles kernels for NVIDIA GPUs only")
     torch.cuda.synchronize()  # makes the context current, as the driver calls below require
@@ -163,7 +156,6 @@ def find_nvrtc() -> ctypes.CDLL:
 
 
 def _packaged(major: str, folders: Sequence[Path]) -> list[str]:
-    """Return the paths of NVRTC below *folders*: wheels of torch and NVIDIA, environments, toolkits."""
     patterns = (f"nvidia/*/lib/libnvrtc.so.{major}*", f"lib/libnvrtc*.so.{major}*", f"lib64/libnvrtc.so.{major}*")
     found = (path for folder in folders if folder.is_dir() for pattern in patterns for path in folder.glob(pattern))
     return list(dict.fromkeys(str(p) for p in found if "builtins" not in p.name and ".alt." not in p.name))

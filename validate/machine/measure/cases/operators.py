@@ -243,13 +243,11 @@ class _Operator:
         return lambda: turned.clone(memory_format=same)
 
     def sum(self) -> Run:
-        """Return the sum of each column over all rows, as the gradient of a bias is."""
         columns, rows = self.sizes("rows", "cols")
         x = self.tensor(rows, columns)
         return lambda: x.sum(0)
 
     def update(self) -> Run:
-        """Return a step of torch's optimiser, whose time is that of its kernels in a graph."""
         rule, _, fused = str(self.variant).partition("-")
         count, size = self.sizes("rows", "cols")
         parameters = [torch.nn.Parameter(self.tensor(size)) for _ in range(count)]
@@ -303,7 +301,6 @@ class _Operator:
         return self.in_phase(inputs, F.cross_entropy, torch.ones_like)
 
     def permute(self) -> Run:
-        """Return the rows of tokens copied to their experts, in a random order."""
         rows, cols, chosen = self.sizes("rows", "cols", "batch")
         x, order = self.tensor(rows, cols), torch.randint(rows, (rows * chosen,), device=self.device)
         return lambda: x.index_select(0, order)
@@ -325,11 +322,7 @@ class _Operator:
         x = self.tensor(steps, batch, hidden)
         layer = layer.to(device=self.device, dtype=x.dtype).eval()
         self.taped = True  # no autograd, but the library allocates its own workspace
-
-        def run() -> Any:
-            with torch.no_grad():
-                return layer(x)
-
+        run: Run = torch.no_grad()(partial(layer, x))
         return run
 
     gru = lstm

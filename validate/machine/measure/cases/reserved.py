@@ -33,11 +33,9 @@ _PATTERNS: dict[str, list[int]] = {  # bytes that are allocated and held, in ord
     ],
     "holes": [*[20 * _MIB] * 32, *map(Drop, range(16)), *[30 * _MIB] * 10],
     "varying lengths": [each for i in range(48) for each in ((17 + 37 * i % 29) * _MIB, Drop(0))],
-    # two units ahead, and the oldest freed, as shards do
-    "gathered units": [40 * _MIB, *[40 * _MIB, 6 * _MIB, Drop(0)] * 24],
+    "gathered units": [40 * _MIB, *[40 * _MIB, 6 * _MIB, Drop(0)] * 24],  # the oldest of two is freed, as shards do
     "growing tensors": [each for i in range(12) for each in (_MIB << (i // 2), *[Drop(0)] * (i % 3 == 2))],
-    # parameters and states that stay, and gradients of two steps that come and go
-    "gradients of steps": [*[9 * _MIB] * 36, *[*[9 * _MIB] * 12, *[Drop(36)] * 12] * 2],
+    "gradients of steps": [*[9 * _MIB] * 36, *[*[9 * _MIB] * 12, *[Drop(36)] * 12] * 2],  # beside states that stay
 }
 _LOSSES = {
     "fp32": (torch.float32, False),
@@ -48,52 +46,45 @@ _LOSSES = {
 
 def cases(_: Bench) -> Iterator[Case]:
     """Yield the patterns, then the losses."""
-    for name, (build, needs_bytes) in {
-        **{name: (partial(_pattern, pattern), 1 << 30) for name, pattern in _PATTERNS.items()},
-        **{f"cross-entropy, {name}": (partial(_loss, *how), 16 * _TOKENS * _WORDS) for name, how in _LOSSES.items()},
-    }.items():
-        yield Case("allocations.csv", {"pattern": name}, build, needs_bytes)
+    for name, pattern in _PATTERNS.items():
+        yield Case("allocations.csv", {"pattern": name}, partial(_work, partial(_held, pattern)), 1 << 30)
+    for name, how in _LOSSES.items():
+        columns = {"pattern": f"cross-entropy, {name}"}
+        yield Case("allocations.csv", columns, partial(_work, partial(_loss, *how)), 16 * _TOKENS * _WORDS)
 
 
-def _pattern(pattern: Sequence[int], bench: Bench) -> TimedWork:
+def _held(pattern: Sequence[int], bench: Bench) -> dict[str, Any]:
+    held: list[Any] = []
+    most = now = 0
+    for each in pattern:
+        if isinstance(each, Drop):
+            now -= held.pop(each).numel()
+        else:
+            held.append(torch.empty(each, dtype=torch.uint8, device=bench.device))
+            now += each
+            most = max(most, now)
+    return {"asked_bytes": most}
+
+
+def _loss(form: Any, widened: bool, bench: Bench) -> dict[str, Any]:
+    with torch.enable_grad():
+        logits = torch.empty((_TOKENS, _WORDS), dtype=form, device=bench.device).requires_grad_()
+        labels = torch.zeros(_TOKENS, dtype=torch.int64, device=bench.device)
+        F.cross_entropy(logits.float() if widened else logits, labels).backward()
+    needed = torch.cuda.max_memory_allocated(bench.device) / (_TOKENS * _WORDS)
+    return {"asked_bytes": _TOKENS * _WORDS * form.itemsize, "bytes_per": needed}
+
+
+def _work(run: Callable[[Bench], dict[str, Any]], bench: Bench) -> TimedWork:
     found: dict[str, Any] = {}
 
-    def run() -> None:
-        held: list[Any] = []
-        most = now = 0
-        for each in pattern:
-            if isinstance(each, Drop):
-                now -= held.pop(each).numel()
-            else:
-                held.append(torch.empty(each, dtype=torch.uint8, device=bench.device))
-                now += each
-                most = max(most, now)
-        found["asked_bytes"] = most
-
-    return _work(bench, run, found)
-
-
-def _loss(form: Any, widened: bool, bench: Bench) -> TimedWork:
-    found: dict[str, Any] = {"asked_bytes": _TOKENS * _WORDS * form.itemsize}
-
-    def run() -> None:
-        with torch.enable_grad():
-            logits = torch.empty((_TOKENS, _WORDS), dtype=form, device=bench.device).requires_grad_()
-            labels = torch.zeros(_TOKENS, dtype=torch.int64, device=bench.device)
-            F.cross_entropy(logits.float() if widened else logits, labels).backward()
-        found["bytes_per"] = torch.cuda.max_memory_allocated(bench.device) / (_TOKENS * _WORDS)
-
-    return _work(bench, run, found)
-
-
-def _work(bench: Bench, run: Callable[[], None], found: dict[str, Any]) -> TimedWork:
     def own() -> Interval:
         bench.settle()
         bench.release()
         allocated, reserved = torch.cuda.memory_allocated(bench.device), torch.cuda.memory_reserved(bench.device)
         torch.cuda.reset_peak_memory_stats(bench.device)
         began_s = time.perf_counter()
-        run()
+        found.update(run(bench))
         bench.settle()
         took_s = time.perf_counter() - began_s
         found["max_allocated_bytes"] = torch.cuda.max_memory_allocated(bench.device) - allocated
@@ -101,4 +92,4 @@ def _work(bench: Bench, run: Callable[[], None], found: dict[str, Any]) -> Timed
         found["kept_bytes"] = torch.cuda.memory_reserved(bench.device) - reserved
         return Interval(took_s, took_s, took_s, 1)
 
-    return TimedWork(lambda _: run(), own=own, figures=lambda interval: {**found, "time_s": interval.median})
+    return TimedWork(lambda _: run(bench), own=own, figures=lambda interval: {**found, "time_s": interval.median})

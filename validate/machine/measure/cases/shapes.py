@@ -1,7 +1,4 @@
-"""The operators to measure: shapes from real networks, and random shapes between the extremes, the same everywhere.
-
-Classes take turns, so that any first part of the list is a fair sample.
-"""
+"""The operators to measure: shapes from real networks, and random shapes between, the same everywhere, in turns."""
 
 import json
 import math
@@ -18,8 +15,7 @@ _DATA = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8
 # Matrix products and convolutions appear more often: they run more kinds of kernels than passes over memory do.
 _TURNS = tuple(_DATA["turns"])
 _WIDTHS = tuple(map(tuple, _DATA["widths"]))  # inputs, outputs of BERT, GPT-2, GPT-3 and Llama
-# Of AlexNet, VGG and ResNet: c_in, c_out, image, kernel, stride, pad.
-_CONVOLUTIONS = tuple(map(tuple, _DATA["convolutions"]))
+_CONVOLUTIONS = tuple(map(tuple, _DATA["convolutions"]))  # AlexNet's, VGG's, ResNet's: c_in to pad as in the loop
 _TRAINED = ("fwd", "fwd", "bwd_data", "fwd", "bwd_weight")
 
 Cells = dict[str, str | int]  # the cells that identify an operator in a phase
@@ -92,8 +88,6 @@ def shapes(limits: CallLimits, most: int) -> Iterator[OperatorCase]:
 
 
 class _Draw(random.Random):
-    """Sizes and precisions by chance, the same ones each time."""
-
     def __init__(self, limits: CallLimits) -> None:
         super().__init__(_SEED)
         self.precisions = limits.precisions

@@ -109,9 +109,9 @@ class MeasuredStep:
 
 
 _DATA = json.loads(Path(__file__).with_name("steps.json").read_text(encoding="utf-8"))
-NETWORKS: tuple[tuple[str, tuple[int, int, int], Sizes], ...] = tuple(
-    (name, tuple(batches), Sizes(**sizes)) for name, batches, sizes in _DATA["networks"]
-)  # networks, each with a small, a medium and a large batch, and its sizes
+# Networks, each with a small, a medium and a large batch, and its sizes; and those that judge, each with its batch.
+NETWORKS = [(name, batches, Sizes(**sizes)) for name, batches, sizes in _DATA["networks"]]
+JUDGED = [(name, batch, Sizes(**sizes)) for name, batch, sizes in _DATA["judged"]]
 _WAYS = tuple(_DATA["ways"])
 _STRIDE = 7  # offset between the ways of successive networks; coprime to the number of ways
 
@@ -139,11 +139,6 @@ def _shape(model: str, batches: Sequence[int], sizes: Sizes, batch: int, policy:
     return MeasuredStep(model, batches[batch], policy, optimizer=optimizer, sizes=sizes, **how)
 
 
-JUDGED: tuple[tuple[str, int, Sizes], ...] = tuple(
-    (name, batch, Sizes(**sizes)) for name, batch, sizes in _DATA["judged"]
-)  # networks that judge a calibration, each with its batch and sizes
-
-
 def judged_steps(policies: Sequence[Policy]) -> Iterator[MeasuredStep]:
     """Yield a step of each network of ``JUDGED`` in half precision: all eager, as one graph, then compiled."""
     half: Policy = "amp-bf16" if "amp-bf16" in policies else "amp-fp16" if "amp-fp16" in policies else "fp32"
@@ -167,5 +162,5 @@ def parallel_steps(n_gpus: int, policies: Sequence[Policy]) -> Iterator[Measured
         yield MeasuredStep("resnet18-28x28", 8, n_gpus=n_gpus)
         return
     best = [policy for policy in _BEST if policy in policies][:1]
-    for batch, network, policy in product((1, 2), NETWORKS[:6], best):
-        yield replace(_shape(*network, batch, policy), n_gpus=n_gpus)
+    for batch, (model, batches, sizes), policy in product((1, 2), NETWORKS[:6], best):
+        yield replace(_shape(model, batches, sizes, batch, policy), n_gpus=n_gpus)

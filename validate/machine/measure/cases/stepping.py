@@ -219,11 +219,7 @@ class Stepper:
         loss.backward()
 
     def captured(self) -> Callable[[], object]:
-        """Return a function that launches a step as one CUDA graph; raises Unavailable where it is not captured.
-
-        As torch's notes say: some steps on a side stream, gradients dropped, so that the graph has its own, then one
-        step.
-        """
+        """Return what launches a step as one CUDA graph, captured as torch's notes say; raises Unavailable."""
         run = {"train": self.train, "inference": self.infer}.get(self.shape.phase)
         if run is None:
             raise Unavailable("parts of a step are not captured in a graph; take --mode train or inference")

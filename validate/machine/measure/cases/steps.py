@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path, PurePosixPath
 from statistics import fmean
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -19,7 +19,7 @@ from validate.machine.measure.bench import Bench
 from validate.machine.measure.built.description import DescriptionFile, names
 from validate.machine.measure.case import ASKED, SCALING, Case, TimedRun, TimedWork, Unavailable, failure_words
 from validate.machine.measure.cases import step_shapes
-from validate.machine.measure.cases.operators import single_operators
+from validate.machine.measure.cases.operators import call_limits, single_operators
 from validate.machine.measure.cases.step_shapes import MeasuredStep, Policy
 from validate.machine.measure.cases.stepping import across, gpu_memory, make_step, step_figures
 from validate.machine.measure.ranks import KeptRanks, greatest, launch, nodes_of, rank_device
@@ -132,13 +132,9 @@ _ON_CPU = Patience(interval=0.02, longest_s=0.4, warmup_s=0.0)
 
 def policies_of(bench: Bench) -> tuple[Policy, ...]:
     """Return the precision policies that *bench* has units for."""
-    if not bench.is_cuda:
-        return ("fp32",)
-    if torch.version.hip is not None:
-        return ("fp32", "fp16", "amp-fp16", "bf16", "amp-bf16")
-    if torch.cuda.get_device_properties(bench.device).major < 8:
-        return ("fp32", "fp16", "amp-fp16")
-    return ("fp32", "fp16", "amp-fp16", "bf16", "amp-bf16", "tf32")
+    every: tuple[Policy, ...] = ("fp32", "fp16", "amp-fp16", "bf16", "amp-bf16", "tf32")
+    precisions = call_limits(bench).precisions
+    return tuple(policy for policy in every if policy.removeprefix("amp-") in precisions)
 
 
 def cases(bench: Bench) -> Iterator[Case]:
@@ -213,8 +209,8 @@ def _build_over_ranks(shape: MeasuredStep, ranks: KeptRanks, bench: Bench) -> Ti
 def of_all(samples: Sequence[Sequence[float]]) -> Interval:
     """Return the median step time, each step being averaged over the ranks.
 
-    All ranks wait for each other in every step, so a step that one rank ends late is followed by one that it sees as
-    short.  The maximum over ranks would count every such delay and never what makes up for it.
+    As all wait for each other, a step that one rank ends late is followed by one that it sees as short, and the maximum
+    over ranks would count the delay alone.
     """
     return median_interval([fmean(step) for step in zip(*samples, strict=True)])
 
@@ -251,15 +247,16 @@ def asked_cases(bench: Bench) -> Iterator[Case]:
         shapes = read_asked(bench.scratch)
     except (OSError, ValueError) as error:
         raise Unavailable(f"{ASKED}: {error}") from None
-    by_count: dict[int, list[MeasuredStep]] = {}
     for shape in shapes:
-        if shape.parts:
-            yield from single_operators(shape, bench)
-        else:
-            by_count.setdefault(shape.n_gpus, []).append(replace(shape, n_nodes=nodes_of(shape.n_gpus)))
-    yield from on_one_device(by_count.pop(1, ()), bench)
-    for _, of_count in sorted(by_count.items()):
-        yield from parallel_cases(of_count, bench)
+        yield from single_operators(shape, bench) if shape.parts else ()
+    yield from _by_count((shape for shape in shapes if not shape.parts), bench)
+
+
+def _by_count(shapes: Iterable[MeasuredStep], bench: Bench) -> Iterator[Case]:
+    found = sorted(shapes, key=lambda shape: shape.n_gpus)
+    for count, of_count in groupby(found, key=lambda shape: shape.n_gpus):
+        placed = [replace(shape, n_nodes=nodes_of(count)) for shape in of_count]
+        yield from on_one_device(placed, bench) if count == 1 else parallel_cases(placed, bench)
 
 
 def read_asked(folder: Path) -> list[MeasuredStep]:
@@ -338,9 +335,6 @@ def scaling_cases(bench: Bench) -> Iterator[Case]:
     most = here.world if here is not None else torch.cuda.device_count() if bench.is_cuda else _MOST_CPU_RANKS
     if max(counts) > most:
         raise Unavailable(f"--gpus {max(counts)}: there are {most} ranks at most here")
-    for count in sorted(set(counts)):
-        if count == 1:
-            yield from on_one_device([shape], bench)
-        else:
-            spread = replace(shape, n_gpus=count, n_nodes=nodes_of(count))
-            yield from parallel_cases([replace(spread, shards=count * (way == "fsdp")) for way in ways], bench)
+    spread = [(n, n * (way == "fsdp")) for n in {*counts} - {1} for way in ways]
+    spread += [(1, 0)] if 1 in counts else []
+    yield from _by_count((replace(shape, n_gpus=count, shards=shards) for count, shards in spread), bench)

@@ -26,8 +26,6 @@ from validate.machine.measure.case import Case, TimedWork, Unavailable
 from validate.machine.measure.timing import Effort, Interval, repeated
 
 Cache = Literal["page cache", "dropped", "direct"]
-"""What serves reads: the page cache; the disk, after dropping the pages; or the disk, bypassing the page cache."""
-
 BLOCK = 4 << 20  # bytes per write; the file is a multiple of this
 
 
@@ -96,7 +94,6 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)  # a quota may be lower than the disk's: ta
 
 @contextmanager
 def _unavailable(*numbers: int) -> Iterator[None]:
-    """Raise Unavailable for an OSError of *numbers*, or of any if none is given."""
     try:
         yield
     except OSError as error:
