@@ -1,8 +1,4 @@
-"""Find the network that ``--workload`` names.
-
-It may be a name in the zoo, a YAML file of layers, a torch module, a ``config.json``, or a network written as plain
-data (:mod:`simulator.workload.described`).
-"""
+"""Find the network that ``--workload`` names: of the zoo, YAML, a torch module, a ``config.json``, or plain data."""
 
 import os
 from collections.abc import Callable, Mapping

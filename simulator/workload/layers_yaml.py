@@ -1,8 +1,4 @@
-"""Read a network from a YAML file of layers: ``load_network``; the guide is ``docs/networks.md``.
-
-Each layer is validated separately, so that a fault in one does not hide faults in others: ``layers`` holds plain
-mappings, each of which is then checked as a :class:`LayerSpec`.
-"""
+"""Read a network from a YAML file of layers (docs/networks.md): ``load_network``."""
 
 import re
 from collections.abc import Sequence
@@ -73,7 +69,7 @@ def load_network(path: str, *, batch: int, training: bool = True, loss: bool = F
 
 
 class _Reader:
-    """Validates each layer separately and collects the faults."""
+    """Validates each layer separately, so that a fault in one hides none in others, and collects the faults."""
 
     def __init__(self, source: YamlSource) -> None:
         self.source = source

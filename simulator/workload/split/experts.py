@@ -47,12 +47,7 @@ def _is_of_experts(layer: Layer) -> bool:
 
 
 def _with_shared_beside(network: Network) -> Network:
-    """Return *network* with the layers of shared experts marked to run beside the exchanges of the others.
-
-    Those after the experts that do not read their result, up to the one that does: all but the last product and what
-    follows it beside the first exchange, the rest beside the second (``SharedExpertMLP`` of
-    megatron/core/transformer/moe/shared_experts.py).
-    """
+    """Return *network* with the layers of shared experts marked to run beside the exchanges of the others."""
     layers = list(network.layers)
     found = False
     for first, second, end in _dispatched(layers):
