@@ -140,6 +140,7 @@ def how_words(result: TrainingResult, precision: str) -> list[str]:
         "gradients all-reduced": question.sums_whole,
         "gathered in fp32": question.gathers_in_fp32,
         "gathered again": question.gathers_again,
+        "flat parameters": question.flat_parameters,
         f"kernels of {software.cpu_library}": software.cpu_library != TODAY.cpu_library,
         f"libraries of {month_words(software.libraries or (0, 0))}": software.libraries,
         f"GPUs held to {software.gpu_clock_Hz / 1e6:g} MHz": software.gpu_clock_Hz,

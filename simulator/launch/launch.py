@@ -158,6 +158,7 @@ class _General:
             found.sizes["lora_weights"] = trainer.nf4
         again = trainer.gathers_again and "parallel" in options
         said = {"recompute": trainer.recomputes, "compiled": trainer.compiles, "gather_again": again}
+        said["flat_parameters"] = trainer.flat and "parallel" in options
         options |= {name: True for name, is_said in said.items() if is_said}
 
     def _network(self) -> tuple[int | None, bool]:

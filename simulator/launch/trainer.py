@@ -40,6 +40,7 @@ class Trainer:
     in_nodes: bool = False  # each node holds a full set of shards
     shards: int | None = None  # ranks that hold one full set; None: all
     recomputes: bool = False
+    flat: bool = False  # fsdp_version 1
     gathers_again: bool = False  # checkpoints are reentrant, around units of FSDP
     compiles: bool = False
     update: dict[str, str | bool] = field(default_factory=dict)
@@ -81,7 +82,9 @@ def read_trainer(args: Arguments, launcher: Arguments) -> Trainer:
         devices = {name: launcher.text(name) or "" for name in ("offload-optimizer-device", "offload-param-device")}
         found.offload = offload_of({name: said.lower() for name, said in devices.items() if said}, launcher.fault)
     again = own and not within and bool(reentrant or of_factory)
-    found.gathers_again = again and found.zero == 3 and not found.of_deepspeed
+    by_fsdp = found.zero == 3 and not found.of_deepspeed
+    found.gathers_again = again and by_fsdp
+    found.flat = launcher.text("fsdp-version") == "1" and by_fsdp
     found.lora = args.number("lora-r", "lora-rank", "lora-dim", least=0)
     args.has(*_ADAPTS, "lora-alpha", "lora-dropout")
     found.adapts_all = bool(found.lora) and _adapts_all(args, "all" if "finetuning-type" in args else "")

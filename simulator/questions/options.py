@@ -56,6 +56,8 @@ class StepOptions(Checked):
     - ``recompute_blocks``: of each pipeline stage, or of each chunk, if interleaved; None: all.
     - ``accumulation``: by the ``product`` that computes gradients of micro-batches (Megatron-LM's fusion; also if there
       is nothing to add), by a pass that reads both (``add``), or by passes into an extra fp32 copy (``fp32``).
+    - ``delayed_scales``: layers of PyTorch in fp8 scale by the largest values of earlier steps and cast weights once a
+      step (Transformer Engine, Flax); otherwise by those of the moment (torchao).
     """
 
     mode: Mode = "train"
@@ -71,11 +73,20 @@ class StepOptions(Checked):
     fused_optimizer: bool = False
     framework: Framework = "pytorch"
     launch_blocking: bool = False
+    delayed_scales: bool = False
     accumulation: Accumulation = "product"
     expandable_segments: bool = False
 
+    @property
+    def scales_by_moment(self) -> bool:
+        """Whether layers in fp8 scale by the largest values of the moment, as torchao's do."""
+        return self.framework == "pytorch" and not self.delayed_scales
+
     def _faults(self) -> Iterator[str]:
         mode = mention("mode", self.mode)
+        if self.delayed_scales and (self.framework, self.precision) != ("pytorch", "master-fp8"):
+            of = f"{mention('framework', 'pytorch')} in {mention('precision', 'master-fp8')}"
+            yield f"{mention('delayed_scales')}: is of {of}"
         if self.cuda_graph:
             waiting = {
                 f"{mention('launch_blocking')}: waits for each kernel": self.launch_blocking,
@@ -161,7 +172,7 @@ def of_tensors(options: StepOptions, *, updated: bool = False) -> StepOptions:
     """
     plain = replace(
         options, fused_optimizer=False, cuda_graph=False, cuda_graph_blocks=False, channels_last=False,
-        launch_blocking=False,
+        launch_blocking=False, delayed_scales=False,
     )  # fmt: skip
     return plain if updated else replace(plain, optimizer=USUAL.optimizer, expandable_segments=False)
 

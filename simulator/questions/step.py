@@ -21,13 +21,14 @@ _OF_SHARDS = {
     "sums_whole": ((1, 2), f"is for {mention('layout', 'zero=2')} or zero=1, whose gradients are scattered"),
     "gathers_in_fp32": ((3,), f"is for {mention('layout', 'fsdp')}, whose parameters are gathered"),
     "gathers_again": ((3,), f"is for {mention('layout', 'fsdp')}, whose parameters are gathered"),
+    "flat_parameters": ((3,), f"is for {mention('layout', 'fsdp')}, whose parameters are gathered"),
 }
 _OF_RECOMPUTED = {"gathers_again": ((), f"is about blocks that run again; add {mention('recompute')}")}
 _OF_LOOP = ("strategy", *OF_NCCL)
 Offload = Literal["none", "optimizer", "optimizer+parameters"]
 OffloadTo = Literal["host", "nvme"]
 _HAS_NO_HOST_UPDATE = ("none", *how.NOT_IN_TORCH)  # optimisers that no library runs on the host for a GPU
-_OF_FORMAT = ("sums_in_fp32", "sums_whole", "gathers_in_fp32", "gathers_again")
+_OF_FORMAT = ("sums_in_fp32", "sums_whole", "gathers_in_fp32", "gathers_again", "flat_parameters")
 EXCHANGING = ("strategy", "layout", "bucket_bytes", *_OF_FORMAT, "bucket_views", "divided", "contention", *OF_NCCL)
 """Fields of a step that are about its exchanges."""
 
@@ -59,6 +60,8 @@ class StepQuestion(Checked):
     - ``device``: one device of the machine; by default its ``gpus``, counted from 0, or all of these.
     - ``strategy``: the strategy that exchanges gradients or shards; exchanges within layers use NCCL.
     - ``bucket_bytes``: 0: computing waits.  Shards of parameters (``zero=3``) are exchanged unit by unit.
+    - ``flat_parameters``: with ``zero=3``, a unit's parameters are views of one tensor, which is gathered (FSDP1, XLA);
+      otherwise, since PyTorch 2.6, they are copied out of it (FSDP2).  A compiler then writes gradients in their place.
     - ``prefetches``: with ``zero=3``, the next unit of the backward pass is gathered while one computes (BACKWARD_PRE),
       otherwise after it; ``deepspeed-zero3`` then exchanges nothing in either pass while one computes, as a fetch
       waits for the device (until 0.5.9: stage3.py, ``_synchronize_communication``).  With ``zero=1`` and 2,
@@ -96,6 +99,7 @@ class StepQuestion(Checked):
     sums_whole: bool = False
     gathers_in_fp32: bool = False
     gathers_again: bool = False
+    flat_parameters: bool = False
     bucket_views: bool = False
     prefetches: bool = True
     contention: bool = True

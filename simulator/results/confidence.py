@@ -221,9 +221,8 @@ def _torch_runs(question: "StepQuestion") -> bool:
     )
     other = other or options.cuda_graph_blocks or options.launch_blocking or software.gpu_clock_Hz
     usual = question.strategy, options.framework, software.cpu_library, software.libraries
-    is_usual = (
-        usual == ("nccl", "pytorch", "onednn", None) and adds and question.prefetches and not question.gathers_again
-    )
+    gathers = question.prefetches and not question.gathers_again and not question.flat_parameters
+    is_usual = usual == ("nccl", "pytorch", "onednn", None) and adds and gathers
     return is_usual and not other and not any(torch_lacks(question))
 
 

@@ -253,6 +253,7 @@ def _entry(result: TrainingRun) -> dict[str, Any]:
             sums_whole=question.sums_whole,
             gathers_in_fp32=question.gathers_in_fp32,
             gathers_again=question.gathers_again,
+            flat_parameters=question.flat_parameters,
             gpu_clock_Hz=software.gpu_clock_Hz or None,
         ),
         **taken(result, "device_count part=step.part samples tokens"),

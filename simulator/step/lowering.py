@@ -110,7 +110,7 @@ class Lowering:
             network.layers[index]
             for index in sorted(conversions.quantised_layers(network, options.precision), reverse=True)
         )
-        once = options.compiled and options.framework == "pytorch"
+        once = options.compiled and options.scales_by_moment
         linear = (x for x in reversed(network.layers) if once and isinstance(x.operator, Linear) and x.inputs)
         # The first layer that reads an input in 8 bits, where one cast of it serves all.
         self._casts_in = {layer.inputs[0]: layer.name for layer in linear if not conversions.is_plain(layer)}
@@ -237,7 +237,7 @@ class Lowering:
         the largest value of the moment, and cast their weights in both passes; compiled ones cast an input once.
         """
         half, narrow = self._element_bytes, ELEMENT_BYTES["fp8"]
-        by_torch = self._options.framework == "pytorch"
+        by_torch = self._options.scales_by_moment
         if not forward or self._casts_in.get(layer.inputs[0], layer.name) == layer.name:
             if by_torch:
                 yield KernelRun(Streaming("sum", elements, elements * half, 0))
@@ -341,7 +341,7 @@ class Lowering:
             yield "weights from fp32", self._run(Streaming("copy", n, wide, half), 0.0)
         # Transformer Engine casts weights once a step, for its first micro-batch.
         linear = (layer for layer in self._network.layers if isinstance(layer.operator, Linear) and layer.parameters)
-        if options.precision == "master-fp8" and options.framework != "pytorch":
+        if options.precision == "master-fp8" and not options.scales_by_moment:
             narrow = sum(layer.parameters[0].elements for layer in linear if self.mix(layer).precision == "fp8")
             if narrow:  # with their transposes, by the scales of earlier steps (delayed scaling)
                 cast = Streaming("copy", narrow, self._element_bytes * narrow, 2 * narrow)

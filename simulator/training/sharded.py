@@ -44,7 +44,8 @@ def write_sharded(outline: StepOutline, offload: "OffloadWriter | None" = None) 
     element = gathered_bytes(policy, trained, network.parameter_count, in_fp32=in_fp32)
     summed = ELEMENT_BYTES["fp32" if question.sums_in_fp32 or in_fp32 else storage_of(policy)]
     held = ELEMENT_BYTES["fp32" if in_fp32 else storage_of(policy)]
-    copying = question.contention, question.contention and _copies_out(question, crew)  # gradients, parameters
+    in_place = question.flat_parameters and question.options.compiled
+    copying = question.contention and not in_place, question.contention and _copies_out(question, crew)
     apart = expert_parameters(network) if len(both) > 1 else frozenset()
     units = _units(network, crew.passes(), apart, again=question.gathers_again)
     of_deepspeed = question.options.framework == "deepspeed-zero3"
@@ -131,7 +132,7 @@ def _units(
 
 def _copies_out(question: StepQuestion, crew: RankRoles) -> bool:
     """Return whether parameters are copied out of what was gathered: FSDP2 and ZeRO-3, not FSDP before PyTorch 2.6."""
-    old = any(is_before(role.place.device, "2.6") for role in crew.roles)
+    old = question.flat_parameters or any(is_before(role.place.device, "2.6") for role in crew.roles)
     return question.options.framework == "deepspeed-zero3" or not old
 
 

@@ -72,6 +72,7 @@ REFUSED: dict[str, Callable[[], object]] = {
     ),
     f"{STEP} --parallel zero=2 --gather-fp32": lambda: step(layout=Layout(zero=2), gathers_in_fp32=True),
     f"{STEP} --parallel fsdp --reduce-whole": lambda: step(layout=FSDP, sums_whole=True),
+    f"{STEP} --parallel zero=2 --flat-parameters": lambda: step(layout=Layout(zero=2), flat_parameters=True),
     f"{STEP} --parallel fsdp --gather-again": lambda: step(layout=FSDP, gathers_again=True),
     f"{STEP} --parallel loop --no-contention": lambda: step(layout=Layout(process="loop"), contention=False),
     f"{STEP} --no-prefetch": lambda: step(prefetches=False),

@@ -105,6 +105,7 @@ def _exchange(cell: Cell, layout: Layout, strategy: str) -> dict[str, Any]:
         "sums_in_fp32": "fp32" in cell("sync") and "units in fp32" not in cell("sync"),
         "gathers_in_fp32": "units in fp32" in cell("sync"),
         "sums_whole": "summed whole" in cell("sync"),
+        "flat_parameters": layout.zero == 3 and cell("flat_parameters") == "1",
         "gathers_again": "gathered again" in cell("sync") + cell("fsdp_prefetch"),
         "prefetches": not cell("fsdp_prefetch").startswith("0"),
     }
@@ -206,6 +207,7 @@ def _options(cell: Cell) -> known.StepOptions:
         channels_last=cell("channels_last") == "1",
         fused_optimizer=cell("fused_optimizer") == "1",
         launch_blocking=cell("launch_blocking") == "1",
+        delayed_scales=cell("delayed_scales") == "1",
         framework="adaptdl" if mode == "train" and "adaptdl" in cell("software").lower() else framework,
     )
 

@@ -199,6 +199,7 @@ def of_accelerate(question: StepQuestion, ranks: Ranks) -> Emission:
         hybrid = layout.shards not in (None, layout.dp or 1)
         kind = _OF_ZERO[layout.zero] if not hybrid else "HYBRID_SHARD" if layout.zero == 3 else "HYBRID_SHARD_ZERO2"
         launcher += ["--use_fsdp", "--fsdp_sharding_strategy", kind]
+        launcher += ["--fsdp_version", "1"] * question.flat_parameters
     half = options.precision.rpartition("-")[2]
     launcher += ["--mixed_precision", half if half in ("bf16", "fp16") else "no"]
     found = Emission(launcher, ["train.py"])
@@ -266,7 +267,7 @@ def _zero(question: StepQuestion, layout: Layout, found: Emission) -> dict[str, 
         later: layout.zero in (1, 2) and question.prefetches and question.bucket_bytes > 0,
         f"shards={layout.shards} with stage {layout.zero}": layout.zero != 3 and not whole,
         mention("sums_in_fp32"): question.sums_in_fp32,
-        mention("gathers_again"): question.gathers_again,
+        **{mention(name): getattr(question, name) for name in ("gathers_again", "flat_parameters")},
         mention("offload_to", question.offload_to): to_disk,
     }
     for name, held in (("optimizer", question.offload != "none"), ("param", question.offload.endswith("parameters"))):
@@ -345,7 +346,7 @@ def of_torchtitan(question: StepQuestion, ranks: Ranks) -> Emission:
         mention("offload", question.offload): question.offload != "none",
         "buckets of another size than DDP's": not sharded and question.bucket_bytes != BUCKET_BYTES,
         mention("sums_in_fp32"): question.sums_in_fp32 and options.precision != "amp-bf16",
-        mention("gathers_again"): question.gathers_again,
+        **{mention(name): getattr(question, name) for name in ("gathers_again", "flat_parameters")},
         mention("prefetches", False): not question.prefetches,
     }
     return found
