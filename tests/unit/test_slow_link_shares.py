@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from simulator.api import Session
+from simulator.api.variants import applied
 from simulator.collectives.nccl.strategy import KEPT
 from simulator.engine.executor import execute
 from simulator.network.routing import Router
@@ -221,7 +222,8 @@ def test_one_narrow_card_explains_the_times_of_a_machine_with_one(wide: Path) ->
     both: tuple[Collective, ...] = ("all-reduce", "all-to-all")
     for collective in both:
         question = CollectiveQuestion(where=there, collective=collective, size_bytes=1e6)
-        causes = {each.words: each.question for each in causes_of(SESSION, load_topology(str(wide)), question, ())}
+        there_is = applied({}, load_topology(str(wide)), question)
+        causes = {each.words: each.question for each in causes_of(SESSION, there_is, ())}
         narrow_s = SESSION.time_s(replace(question, where=narrow(wide, 0.5)))
         one, every = (
             causes["one GPU's link at half of its rate, as gpu0-sw0"],
