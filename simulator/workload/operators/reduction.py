@@ -222,3 +222,53 @@ class BatchNorm(operator.OneKernel):
 
     def saved_bytes(self, element_bytes: int) -> int:
         return 2 * self.channels * STATISTIC_BYTES  # the mean and the deviation of each channel
+
+    def _half(self, kind: str, precision: Precision) -> Rowwise:
+        return Rowwise(kind, self.channels, self.batch * self.height * self.width, precision, own=True)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStatistics(BatchNorm):
+    """What a synchronised batch norm does before its exchange forward, and after it backward.
+
+    ``batch_norm_stats``, the count and their concatenation; ``batch_norm_backward_elemt`` (``SyncBatchNorm`` in
+    torch/nn/modules/_functions.py).
+    """
+
+    from_torch: ClassVar = {}
+
+    def forward_kernels(self, precision: Precision) -> operator.Kernels:
+        found = streamed(1, "fp32", ("fill", 0, 1)) + streamed(2 * self.channels + 1, "fp32", ("copy", 1, 1))
+        return self._half("batch_norm_stats", precision), *found
+
+    def input_gradients(self, precision: Precision) -> operator.Kernels:
+        return streamed(self.output_elements, precision, ("batch_norm", 2, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class SyncedNorm(BatchNorm):
+    """What it does after its exchange forward, and before it backward, among ``ranks``.
+
+    ``batch_norm_gather_stats_with_counts`` of the ranks that have samples, whose number the host reads, in three
+    look-ups by a mask, and ``batch_norm_elemt``; ``batch_norm_backward_reduce`` and a concatenation.
+    """
+
+    from_torch: ClassVar = {}
+
+    ranks: int = 1
+
+    def forward_kernels(self, precision: Precision) -> operator.Kernels:
+        n, wide = self.ranks * self.channels, ELEMENT_BYTES["fp32"]
+        found: operator.Kernels = (Streaming("copy", self.ranks, self.ranks * wide, self.ranks),)
+        for elements in (self.ranks, n, n):  # those that are not zero counted, their places, and what is there
+            places = Streaming("copy", self.ranks, self.ranks, self.ranks * INDEX_BYTES)
+            found += (replace(places, written_bytes=0), places, *streamed(elements, "fp32", ("copy", 1, 1)))
+        found += Streaming("copy", 2 * n, 2 * n * wide, 2 * self.channels * wide), *streamed(1, "fp32", ("copy", 1, 1))
+        return *found, *streamed(self.output_elements, precision, ("batch_norm", 1, 1))
+
+    def input_gradients(self, precision: Precision) -> operator.Kernels:
+        sums = streamed(2 * self.channels, "fp32", ("copy", 1, 1))
+        return self._half("batch_norm_stats_bwd", precision), *sums
+
+    def host_reads(self, phase: operator.Phase) -> bool:
+        return phase == "fwd"
