@@ -93,7 +93,11 @@ def answer_best(written: CommandOptions, wanted: Mapping[str, Any]) -> Answers:
     if len(spaces) > 1:
         searched.sort(key=lambda each: each.found.ranking[0].step_time_s)
         return Answers(
-            document=lambda: {"schema_version": SCHEMA_VERSION, "searches": [each.document() for each in searched]},
+            document=lambda: {
+                "schema_version": SCHEMA_VERSION,
+                "searches": [each.document() for each in searched],
+                "unfit": unfit,
+            },
             lines=partial(_machines_lines, searched, unfit),
         )
     return Answers(document=searched[0].document, lines=searched[0].lines)

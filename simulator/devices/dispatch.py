@@ -47,7 +47,7 @@ def host_time(
     constant: Literal["argument_s", "untaped_s", "generated_s", "gradient_s", "hook_s", "product_s", "update_s"],
     times: int = 1,
 ) -> float:
-    """Return the host's seconds of *times* repetitions of what *constant* is of (docs/constants.md); 0 on a CPU."""
+    """Return the host's seconds of *times* repetitions of what *constant* of dispatch.json is; 0 on a CPU."""
     if isinstance(device, Cpu):
         return 0.0
     return times * float(getattr(host_costs(device), constant)) * device.calibration.dispatch

@@ -90,7 +90,12 @@ class Pricer:
                 found += fitting
                 full = not fitting
             try:
-                found += self._divided(layouts, recompute)
+                for way, time_s, n_bytes in self._divided(layouts, recompute):
+                    if n_bytes <= self._most_bytes:
+                        found.append((way, time_s, n_bytes))
+                    else:
+                        infeasible[MEMORY] += 1
+                        too_large.append((n_bytes, way.words))
             except (InputError, Unsuitable) as error:
                 infeasible[_reason(error)] += 1
         return found, +infeasible, min(too_large, default=None)
@@ -148,7 +153,7 @@ class Pricer:
         return {name: part.kept.once(("pass", name), partial(pass_s, name)) for name in names}
 
     def _divided(self, layouts: Sequence[Layout], recompute: Recompute) -> list[Priced]:
-        """Return whole replicas on unlike devices that finish together, each with samples by its speed, if they fit.
+        """Return whole replicas on unlike devices that finish together, each with samples by its speed; none if alike.
 
         The time is that of the fastest device with its share, which fills its memory most.
         """
@@ -165,12 +170,13 @@ class Pricer:
         own = RankWork(self.session, asked, self.group, self._part_of.index(fastest))
         way = Candidate(Layout().on(count), most, 1, recompute)
         n_bytes, time_s = self._memory_bytes(own, way), self._step_s(own, way, [1.0])
-        return [(replace(way, micro_batch=size, divided=True), time_s, n_bytes)] * (n_bytes <= self._most_bytes)
+        return [(replace(way, micro_batch=size, divided=True), time_s, n_bytes)]
 
     def _memory_bytes(self, part: RankWork, way: Candidate) -> float:
         layout = way.layout
         most = 0.0
-        for stage in sorted({0, min(1, layout.pp - 1), layout.pp - 1}):
+        ends = {0, min(1, layout.pp - 1), layout.pp - 1}  # of stages with as many blocks, others are like the second
+        for stage in range(layout.pp) if layout.blocks else sorted(ends):
             units, saved = self._units(layout, stage), tuple[float, ...]()
             if schedule_of(layout).chunks or layout.blocks:
                 saved = tuple(
@@ -214,7 +220,7 @@ class Pricer:
         slowest = max(range(layout.pp), key=lambda stage: passes_s[stage])
         fill_s = (sum(passes_s) - passes_s[slowest]) * schedule_of(layout).fill / layout.vp
         time_s = count * passes_s[slowest] + fill_s
-        first = stages[0]
+        first = max(stages, key=lambda stage: stage.trained) if layout.blocks else stages[0]
         if layout.zero == 2:  # the gradients of each micro-batch are scattered, in buckets while the next one computes
             apart = first.trained_of_experts * wide  # among the replicas of experts
             scatter_s = self._exchange_s(layout, "shards", question.sum_of_shards, first.trained * wide - apart)

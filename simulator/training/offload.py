@@ -104,7 +104,7 @@ class OffloadWriter:
             raise InputError(f"no CPU is linked to {machine.nodes[alone].name}, and the host is to update")
         own = [node.index for node in machine.nodes_of(machine.locate(ranks[0])[1]) if node.kind == "cpu"]
         if len(gpus) == 1:
-            own = [router.nearest_cpu(gpus[0]) or own[0]]
+            own = [cpu for cpu in (router.nearest_cpu(gpus[0]),) if cpu is not None]
         elif not question.bind_cores:
             allowed = f"add {mention('bind_cores')} if each has its own, or take {mention('gpus', 1)}"
             why = f"share a host's cores, and published steps then take 1.3 to 5 times the predicted time; {allowed}"

@@ -31,7 +31,9 @@ def asked(topology: str, more: str = "") -> list[str]:
 def test_each_machine_has_its_best(priced: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """As the machine asked alone: the same layouts, times and commands; fastest first."""
     assert run(asked(",".join(reversed(priced)), "--json")) == 0
-    searches = json.loads(capsys.readouterr().out)["searches"]
+    found = json.loads(capsys.readouterr().out)
+    searches = found["searches"]
+    assert found["unfit"] == {}
     assert [each["topology"] for each in searches] == ["my-dgx-h100", "my-dgx-a100-80gb"]
     for each, file in zip(searches, priced, strict=True):
         assert run(asked(file, "--json")) == 0

@@ -10,11 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulator.api import Session
 from simulator.cli import run
 from simulator.errors import InputError
 from simulator.questions.layout import Layout, parse_layout
-from simulator.search.parts import balanced
-from simulator.search.space import parse_fixed
+from simulator.questions.options import StepOptions
+from simulator.questions.step import StepQuestion
+from simulator.questions.where import Where
+from simulator.search.parts import RankWork, balanced
+from simulator.search.price import Pricer
+from simulator.search.space import Candidate, Space, parse_fixed
 
 TWO_GENERATIONS = """
 schema_version: 1
@@ -59,6 +64,21 @@ def test_chunks_of_a_stage_share_its_blocks(layout: str) -> None:
     assert (
         max(abs(a - b) for a, b in combinations((n for n, at in zip(blocks, places, strict=True) if at == 0), 2)) <= 1
     )
+
+
+def test_the_fullest_of_unlike_stages_must_fit() -> None:
+    where = Where("dgx-a100-80gb")
+    question = StepQuestion(
+        where=where, workload="gpt3-2.7b", batch=1, options=StepOptions("train", "master-bf16", "adam")
+    )
+    space = Space(question, 8, 4, 8, (("pp", 4), ("dp", 1)), 1, "none")
+    pricer = Pricer(space, Session())
+    part = RankWork(pricer.session, question, pricer.group)
+
+    def needed(layout: str) -> float:
+        return pricer._memory_bytes(part, Candidate(parse_layout(layout).on(4), 1, 8, "none"))
+
+    assert needed("pp=4,blocks=8-4-16-4") > 1.1 * needed("pp=4")
 
 
 def test_zero_blocks_are_not_searched() -> None:
