@@ -200,7 +200,7 @@ class Strategy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A strategy: ``write`` adds a request to a plan, of ``most`` flows a rank; it ``cannot`` do but ``forms``."""
+    """A strategy: ``write`` adds a request to a plan; ``most``: a key of MAX_RANKS; it ``cannot`` do but ``forms``."""
 
     name: str
     summary: str
