@@ -56,7 +56,7 @@ def _config(source: YamlSource) -> tuple[Any, Any]:
     import transformers
     from transformers.models.auto import modeling_auto
 
-    transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    transformers.logging.set_verbosity_error()
     said = {key: value for key, value in source.data.items() if key not in ("quantization_config", "auto_map")}
     known, version = transformers.CONFIG_MAPPING, f"transformers {transformers.__version__}"
     family = said.get("model_type")
