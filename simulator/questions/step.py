@@ -61,7 +61,7 @@ class StepQuestion(Checked):
     - ``strategy``: the strategy that exchanges gradients or shards; exchanges within layers use NCCL.
     - ``bucket_bytes``: 0: computing waits.  Shards of parameters (``zero=3``) are exchanged unit by unit.
     - ``flat_parameters``: with ``zero=3``, a unit's parameters are views of one tensor, which is gathered (FSDP1, XLA);
-      otherwise, since PyTorch 2.6, they are copied out of it (FSDP2).  A compiler then writes gradients in their place.
+      otherwise, since PyTorch 2.6, they are copied out of it, and gradients into what is scattered (FSDP2).
     - ``prefetches``: with ``zero=3``, the next unit of the backward pass is gathered while one computes (BACKWARD_PRE),
       otherwise after it; ``deepspeed-zero3`` then exchanges nothing in either pass while one computes, as a fetch
       waits for the device (until 0.5.9: stage3.py, ``_synchronize_communication``).  With ``zero=1`` and 2,
