@@ -17,10 +17,6 @@ def divided(network: Network, layout: Layout) -> Network:
         from simulator.workload.split.context import context_split
 
         network = context_split(network, layout.cp, layout.cp_comm)
-    if layout.sync_bn:
-        from simulator.workload.split.statistics import synchronised
-
-        network = synchronised(network, layout.dp or 1)
     by_rows = layout.tp == 1 or layout.sp
     return expert_split(network, layout.ep, layout.expert_tp, by_rows, layout.flex, layout.shared_overlap)
 

@@ -2,7 +2,7 @@
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from simulator.collectives.communicator import ConcurrentGroups, Strategy
 from simulator.devices.dispatch import graph_launch_time
@@ -75,14 +75,9 @@ class GroupExchange:
         *,
         stream: str = STREAM,
         once: bool = False,  # of equal copies, only one is sent to each machine
-        turns: str = "",  # a queue with one slot, of collectives of one communicator on several streams
     ) -> None:
         self.builder, self.n_ranks, self._bundles = builder, bundles[0].n_ranks, tuple(bundles)
-        self._strategy, self._loads_on = strategy, loads_on
-        self._where: dict[str, Any] = {"stream": stream}
-        if turns:
-            builder.queues[turns] = 1
-            self._where |= {"takes": (turns,), "gives": (turns,)}
+        self._strategy, self._loads_on, self._stream = strategy, loads_on, stream
         self._made: dict[tuple[Collective, float], Sequence[Fragment]] = {}  # blocks repeat
         groups = [group for bundle in bundles for group in bundle.groups] if once else []
         counts = (len({group.machine.locate(rank)[1] for rank in group.ranks}) for group in groups)
@@ -97,14 +92,14 @@ class GroupExchange:
         """Add *op* of *size_bytes* after *after*; return its activity.  Raises Unsuitable."""
         about = CollectiveLabel(op, size_bytes, micro_batch, among=self._bundles)
         if isinstance(self._strategy, list):
-            number = self.builder.add(op, (), after=after, about=about, **self._where)
+            number = self.builder.add(op, (), stream=self._stream, after=after, about=about)
             self._strategy.append(OpenExchange(number, self._bundles, op, size_bytes))
             return number
         if (op, size_bytes) not in self._made:
             how, loads_on = self._strategy, self._loads_on
             made = [each.collective(op, float(size_bytes), how, loads_on=loads_on) for each in self._bundles]
             self._made[op, size_bytes] = made
-        return self.builder.add(op, self._made[op, size_bytes], after=after, about=about, **self._where)
+        return self.builder.add(op, self._made[op, size_bytes], stream=self._stream, after=after, about=about)
 
 
 HOST = "host"  # the stream of a host, or the end of its name
@@ -176,7 +171,7 @@ class Worker:
                 place,
                 share * self._pace * issue.work.time_s,
                 stream=self._compute,
-                after=(*self.launch(issue, micro_batch, after), *self.waits_once, *after),
+                after=(*self.launch(issue, micro_batch), *self.waits_once, *after),
                 loads=self._loads(issue),
                 takes=self._turns,
                 gives=self._turns,
@@ -186,18 +181,15 @@ class Worker:
         self.waits_once = ()
         return number
 
-    def launch(self, issue: Launch, micro_batch: int = 0, after: Sequence[int] = ()) -> tuple[int, ...]:
-        """Add the host's part of *issue*, whose kernels start after *after*.
-
-        Return the activities that they, or its exchange, wait for.
-        """
+    def launch(self, issue: Launch, micro_batch: int = 0) -> tuple[int, ...]:
+        """Add the host's part of *issue*; return the activities that its kernels or its exchange wait for."""
         stream, host = self.host_stream, self._place.host
         if self._captured:
             if not self._launched:
                 launch_s = graph_launch_time(self._place.device)
                 self._launched = (self._builder.work("launch graph", host, launch_s, stream=stream),)
             return self._launched
-        waited = (*self.last, *after) if issue.waits else ()
+        waited = self.last if issue.waits else ()
         about = named_tuple(LaunchLabel, (issue, micro_batch, True))
         return (self._builder.work(issue.name, host, issue.host_s, stream=stream, after=waited, about=about),)
 

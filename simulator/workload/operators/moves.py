@@ -114,10 +114,9 @@ class Exchange(Operator):
     ``flex``: the dispatcher of experts sends one of them to each rank, and copies it there (DeepEP, HybridEP).
     ``again``: ``forward`` is repeated in the backward pass, as each rank saves its part (arXiv 2205.05198, section
     4.2.2).  ``beside``: so many layers after those of the experts, of a shared one, run before what waits for it.
-    ``wide``: of numbers in fp32 in any precision.
     """
 
-    axis: Literal["tp", "cp", "ep", "etp", "dp"]
+    axis: Literal["tp", "cp", "ep", "etp"]
     forward: Collective | None
     backward: Collective | None
     elements: int
@@ -126,7 +125,6 @@ class Exchange(Operator):
     flex: bool = False
     again: bool = False
     beside: int = 0
-    wide: bool = False
 
     @property
     def passes_gradient(self) -> bool:
