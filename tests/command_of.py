@@ -96,6 +96,11 @@ def _step(question: StepQuestion) -> dict[str, Any]:
         "recompute_blocks": None if how == "none" else _counted(options.recompute_blocks),
         "framework": options.framework,
         "launch_blocking": options.launch_blocking,
+        "delayed_scales": options.delayed_scales,
+        "offload": question.offload if question.offload != "none" else None,
+        "offload_to": question.offload_to if question.offload_to != "host" else None,
+        "bind_cores_to_rank": question.bind_cores,
+        "round_robin_gradients": question.round_robin,
         "expandable_segments": options.expandable_segments,
         "accumulate": options.accumulation if _adds(question) else None,
         "channels_last": options.channels_last and _convolves(question),
@@ -120,7 +125,7 @@ def _step(question: StepQuestion) -> dict[str, Any]:
         return (
             said
             | {"prefetch": question.prefetches, "gather_fp32": question.gathers_in_fp32}
-            | {"gather_again": question.gathers_again}
+            | {"gather_again": question.gathers_again, "flat_parameters": question.flat_parameters}
         )
     bucket = f"bucket:{question.bucket_bytes:.17g}B" if question.bucket_bytes else "none"
     return said | {"overlap": bucket if question.bucket_bytes != BUCKET_BYTES else None}

@@ -153,7 +153,7 @@ class Context(ABC):
             if where.shared_network is not None:
                 if not 0.0 < where.shared_network < 1.0:
                     raise refused("shared_network", "is a share above 0 and below 1", where.shared_network)
-                if topology.n_nodes == 1:
+                if topology.n_nodes == 1 and where.nodes is None:
                     one = f"is of the network between machines, and {topology.name} is one"
                     raise refused("shared_network", f"{one}; add {mention('nodes')}, for example 2")
                 topology = replace(topology, shared_network=where.shared_network)

@@ -36,7 +36,7 @@ from simulator.training.roles import (
 )
 from simulator.training.schedules import in_flight, passing_each
 from simulator.training.worker import STREAM
-from simulator.workload.network import Network
+from simulator.workload.network import Network, block_name
 
 _EXPLICIT = (3, 6, 12)  # micro-batches simulated one by one, tried in turn until their times are periodic
 
@@ -165,7 +165,10 @@ def _run_stages(shared: SharedStep) -> TrainingResult:
         need = device_memory(each.network, question, place.device, layout, kept, shared.placement)
         peak = peak_of(each.network, question.rank_options, place)
         devices.append(DeviceMemory(place.part, each.role.count, need, peak, number, each.network, saved))
-    busiest = max(range(layout.pp), key=lambda number: (round(run.stages[number].busy_s(passing), 12), -number))
+    # The busiest tells of the step; one with the embedding or the logits alone is not like the network.
+    told = [n for n in range(layout.pp) if any(block_name(layer.name) for layer in run.stages[n].network.layers)]
+    told = told if layout.blocks and told else [*range(layout.pp)]
+    busiest = max(told, key=lambda number: (round(run.stages[number].busy_s(passing), 12), -number))
     stage, roles = run.stages[busiest], [stage.role for stage in run.stages]
     seen = stage.role.place, stage.network, question.rank_options, devices[busiest].need
     step = _of_whole(make_step_result(*seen, run.timeline, f"stage {busiest}/", count), shared)

@@ -114,6 +114,8 @@ class Branches:
 
     def _tested(self, words: Sequence[RawWord]) -> bool | None:
         """Return what the test *words* says: ``[ a = b ] && [ c ]``, from left to right; None if it is not known."""
+        if len(words) == 1 and words[0].text[:1] not in ("(", "[", "!"):
+            return _ALWAYS.get(words[0].text)
         found: bool | None = True
         joined, unit, within = "&&", list[RawWord](), False
         for word in [*words, RawWord((("&&", ""),), 0, 0)]:

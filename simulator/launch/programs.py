@@ -333,7 +333,8 @@ def _titan_layout(args: Arguments, ranks: LaunchRanks, layers: int, found: Launc
 def _titan_schedule(args: Arguments, pp: int, layers: int, found: LaunchLine) -> list[str]:
     said = args.text("parallelism.pipeline-parallel-schedule") or "1F1B"
     ours = {theirs.lower(): name for name, theirs in NAMES["torchtitan_schedules"].items()}.get(said.lower())
-    usual = 2 if ours != "gpipe" and said.lower().startswith(("interleaved", "zbv", "dual")) else 1  # parts of a stage
+    of_two = ours not in (None, "1f1b", "gpipe") or said.lower() == "interleaved1f1b"
+    usual = 2 if of_two else 1  # parts of a stage
     parts, blocks = titan_stages(args, pp, layers, usual, "" if ours is None or usual == 1 else said)
     if pp == 1:
         return []

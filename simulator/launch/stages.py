@@ -31,6 +31,8 @@ def megatron_stages(args: Arguments, pp: int, layers: int, further: int) -> list
     counted = layers + sum(apart)
     if pp == 1 or not layers:
         return []
+    if of_part is not None and said is not None:
+        args.fault(_OF_PART, f"--{_LAYOUT} says the parts already; give one of the two")
     if of_part is not None and said is None:
         if counted % (pp * of_part):
             args.fault(_OF_PART, f"{of_part} x {pp} stages do not divide {counted} layers")

@@ -50,7 +50,8 @@ class RawWord:
     @property
     def text(self) -> str:
         """Return the word without its quotes."""
-        return "".join(piece for piece, _ in self.pieces)
+        first, *others = self.pieces or (("", ""),)
+        return "".join(piece for piece, _ in self.pieces) if others else first[0]
 
 
 class Document(NamedTuple):

@@ -27,6 +27,7 @@ _BASE = {
     "length": "meter",
     "density": "bit / meter ** 2",
     "rate": "1 / second",
+    "share": "dimensionless",
 }
 _SPELLINGS = [(dimension, unit) for dimension, table in _UNITS.items() for unit in table]
 
@@ -34,6 +35,8 @@ _SPELLINGS = [(dimension, unit) for dimension, table in _UNITS.items() for unit 
 def by_pint(unit: str, dimension: str) -> Decimal:
     """Return one *unit* in the base unit of *dimension*, according to pint."""
     name, slash, per = unit.partition("/")
+    if unit == "%":
+        return Decimal(_REGISTRY.Quantity(Decimal(1), "percent").to(_BASE[dimension]).magnitude)
     prefix, stem = re.fullmatch(r"([kKMGTP]i?|[mµunpc])??(B|bit|s|min|h|FLOP|Hz|W|IOP|T|m|in)", name).groups()  # type: ignore[union-attr]
     stem = {"B": "byte", "T": "transfer", "min": "minute", "h": "hour", "in": "inch"}.get(stem, stem)
     if prefix == "K":  # pint knows Ki, and k for 1000; K is common usage for k
@@ -57,6 +60,7 @@ def test_the_table_holds_what_is_expected() -> None:
         "length": 4,
         "density": 3,
         "rate": 14,
+        "share": 1,
     }
 
 

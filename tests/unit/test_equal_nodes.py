@@ -96,7 +96,8 @@ def test_routes_between_unlike_nodes_are_those_that_a_search_finds(tmp_path: Pat
     path.write_text(text, encoding="utf-8")
     slow = (SlowLink("node1.nic0-network", 0.5), SlowLink("node2.gpu0-node2.gpu3", 0.0))
     busy = (Neighbour("node4.gpu0-node0.gpu1", 1e9),)
-    for machine in (load_machine(str(path)), load_machine(str(path), slow_links=slow, neighbours=busy)):
+    there = Where(str(path))
+    for machine in map(Session().machine, (there, replace(there, slow_links=slow, neighbours=busy))):
         assert [machine.find(node.name) for node in machine.nodes] == list(machine.nodes)
         assert [machine.link(link.name) for link in machine.links] == list(machine.links)
         assert [node.host for node in machine.nodes if node.kind == "cpu"] == sorted(

@@ -7,6 +7,7 @@ import json
 import random
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -195,8 +196,10 @@ def test_rows_of_published_tables(file: Path, capsys: pytest.CaptureFixture[str]
         rows = list(csv.DictReader(lines))
     if "arguments" in rows[0]:  # the memory of steps, asked in words of simulate
         for row in random.Random(1).sample(rows, 4):
-            session, questions = ask_steps(read(shlex.split(row["arguments"])).written)  # type: ignore[attr-defined]
-            check(questions, session, capsys, 1)
+            words = shlex.split(row["arguments"])
+            with suppress(InputError) if "--offload" in words else nullcontext():  # some of these are refused
+                session, questions = ask_steps(read(words).written)  # type: ignore[attr-defined]
+                check(questions, session, capsys, 0 if "--offload" in words else 1)
         return
     kind, names = TABLES.get(file.name, STEPS), RowNames()
     check(asked(kind, sample(file, kind, 4 if kind is STEPS else 10), names), names.session, capsys, 2)

@@ -88,7 +88,7 @@ SIMULATE: dict[str, tuple[str, str]] = {
     "--restart-time": (_FAILS, "60s"),
     "--reduce-fp32": (f"{_DP} --precision fp16", ""),
     "--gather-fp32": (f"{_DP} --parallel fsdp --precision amp-fp16", ""),
-    "--delayed-scales": (f"{_DP.replace('resnet18', 'gpt2')} --precision master-fp8", ""),
+    "--delayed-scales": ("--topology h100-sxm5-80gb --workload gpt2 --batch 2 --precision master-fp8", ""),
     "--flat-parameters": (f"{_DP} --parallel fsdp", ""),
     "--reduce-whole": (f"{_DP} --parallel zero=2 --overlap none", ""),
     "--gather-again": (f"{_DP.replace('resnet18', 'gpt2')} --parallel fsdp --recompute", ""),

@@ -62,6 +62,13 @@ def test_the_fullest_stage_sets_the_pace_and_needs_the_most() -> None:
     assert relieved.step_time_s < even.step_time_s
 
 
+def test_a_stage_without_blocks_does_not_tell_of_the_step() -> None:
+    """The logits alone take longest here, but attention and the errors of such steps are those of the network."""
+    apart = step("pp=4,blocks=4-4-4-0")
+    assert apart.step.family == step("pp=4").step.family == "transformer"
+    assert any(block_name(layer.name) for layer in apart.step.network.layers)
+
+
 def test_the_layout_says_its_blocks() -> None:
     assert parse_layout("pp=2,vp=2,blocks=3-3-4-2").words == "pp=2,vp=2,blocks=3-3-4-2"
     assert Layout(pp=2, blocks=(7, 5)) == parse_layout("pp=2,blocks=7-5")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from statistics import NormalDist
 from typing import Any
 
@@ -166,14 +167,26 @@ def test_a_unit_is_gathered_while_the_one_before_computes_its_backward_pass() ->
     assert ahead.step_time_s < behind.step_time_s
 
 
+def beside_s(found: TrainingResult) -> float:
+    """Return the seconds in which a kernel and an exchange of one rank's streams run at once."""
+    spans = {name: [] for name in ("compute", "communication")}  # type: dict[str, list[tuple[float, float]]]
+    for span in found.timeline.spans:
+        if (stream := found.timeline.plan.tasks[span.task].stream) in spans:
+            spans[stream].append((span.start_s, span.end_s))
+    both = product(spans["compute"], spans["communication"])
+    return sum(max(0.0, min(a[1], b[1]) - max(a[0], b[0])) for a, b in both)
+
+
 @pytest.mark.parametrize("micro_batches", [1, 12])
 def test_zero_3_that_does_not_prefetch_exchanges_while_nothing_computes(micro_batches: int) -> None:
-    """A fetch of DeepSpeed until 0.5.9 waits for the device: the step is its computing and all of its exchanges."""
+    """A fetch of DeepSpeed until 0.5.9 waits for the device: no kernel runs beside an exchange, as the host may."""
     hooked = StepOptions(precision="master-fp16", optimizer="adam", framework="deepspeed-zero3")
     asked = {"layout": FSDP, "micro_batches": micro_batches, "contention": False}
     apart = step_on(MACHINE, GPT, hooked, prefetches=False, **asked)
-    assert apart.exposed_s == pytest.approx(apart.exchanging_s, rel=1e-9)
-    assert step_on(MACHINE, GPT, hooked, **asked).exposed_s < apart.exposed_s / 2
+    ahead = step_on(MACHINE, GPT, hooked, **asked)
+    assert ahead.exposed_s < apart.exposed_s / 2
+    if micro_batches == 1:  # spans of several stand for rounds
+        assert beside_s(apart) == 0.0 < beside_s(ahead)
     own = step_on(MACHINE, GPT, SHARDS, prefetches=False, **asked)  # of PyTorch, whose forward pass looks ahead
     assert own.exposed_s < own.exchanging_s
 
