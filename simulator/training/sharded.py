@@ -44,7 +44,9 @@ def write_sharded(outline: StepOutline, offload: "OffloadWriter | None" = None) 
     element = gathered_bytes(policy, trained, network.parameter_count, in_fp32=in_fp32)
     summed = ELEMENT_BYTES["fp32" if question.sums_in_fp32 or in_fp32 else storage_of(policy)]
     held = ELEMENT_BYTES["fp32" if in_fp32 else storage_of(policy)]
-    copying = question.contention and not question.flat_parameters, question.contention and _copies_out(question, crew)
+    # Parameters and gradients of Megatron-FSDP are views of its buckets (megatron/core/distributed/fsdp).
+    copies = question.contention and not question.flat_parameters and question.options.framework != "megatron"
+    copying = copies, copies and _copies_out(question, crew)
     apart = expert_parameters(network) if len(both) > 1 else frozenset()
     units = _units(network, crew.passes(), apart, again=question.gathers_again)
     of_deepspeed = question.options.framework == "deepspeed-zero3"
