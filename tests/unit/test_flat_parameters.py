@@ -22,7 +22,7 @@ def step_s(**asked: Any) -> float:
 def test_a_flat_parameter_is_not_copied_out() -> None:
     assert step_s(flat_parameters=True) < step_s()
     old = step_s(libraries="torch-2.5")
-    assert step_s(libraries="torch-2.5", flat_parameters=True) == old  # as it was then
+    assert step_s(libraries="torch-2.5", flat_parameters=True) < old  # which joined gradients
 
 
 def test_a_compiler_writes_gradients_in_their_place() -> None:
