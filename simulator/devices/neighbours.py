@@ -49,7 +49,11 @@ def correction(found: Neighbourhood, kernel: Kernel) -> float:
 
 
 def known_share(found: Neighbourhood, kernel: Kernel) -> float:
-    """Return the share of the variance of *kernel*'s error that *found* explains: strength c' (C + noise I)^-1 c."""
+    """Return the share of the variance of *kernel*'s error that *found* explains, from 0 to 1.
+
+    It is strength * c' (C + noise I)^-1 c, the complement of the kriging variance: C are the correlations of the
+    measured kernels, c those of *kernel* with them, I the identity.
+    """
     measured, _, root = _solved(found)
     place = _coordinates(found.of, kernel_axes(kernel))
     half = _forward(root, [_correlation(place, other, found.near) for other in measured])
@@ -57,7 +61,11 @@ def known_share(found: Neighbourhood, kernel: Kernel) -> float:
 
 
 def left_out_errors(found: Neighbourhood) -> list[float]:
-    """Return each log(measured / predicted) by the others: y_i - (A^-1 y)_i / (A^-1)_ii (Dubrule, 1983)."""
+    """Return log(measured / predicted) of each measured kernel of *found*, interpolated from the others at strength 1.
+
+    With A = C + noise I and the logarithms y, leaving row i out gives y_i - (A^-1 y)_i / (A^-1)_ii (Dubrule, *Cross
+    validation of kriging in a unique neighborhood*, 1983).
+    """
     logs = [math.log(ratio) for _, ratio in found.measured]
     places, n = places_of(found.of, [shape for shape, _ in found.measured]), len(logs)
     root = _cholesky(_correlations(places, found.near, found.noise))

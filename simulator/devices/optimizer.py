@@ -73,7 +73,10 @@ def state_copies(optimizer: Optimizer) -> int:
 
 
 def state_tensors(optimizer: Optimizer, elements: int, element_bytes: int, *, paged: bool = False) -> tuple[int, ...]:
-    """Return the bytes of each tensor kept of *elements*; *element_bytes*: updated; *paged*: with managed memory."""
+    """Return the bytes of each tensor that *optimizer* keeps of a parameter of *elements* elements.
+
+    *element_bytes*: those of an element that is updated.  *paged*: with what is in managed memory, too.
+    """
     copies = state_copies(optimizer)
     largest: tuple[int, ...] = ()
     element_bytes = _WIDE_BYTES if optimizer in BITSANDBYTES else element_bytes

@@ -37,7 +37,8 @@ def allowed_ways(kernel: Kernel) -> tuple[Kernel, ...]:
 def kernel_cost(device: Device, kernel: Kernel, cold: float = 0.0) -> KernelCost:
     """Return the cost of *kernel* on *device*, corrected by measured neighbours; raises InputError without a figure.
 
-    *cold*: share of the bytes moved that caches lack at the start, though they would fit; the time is linear in it.
+    *cold*: share of the bytes moved that caches lack at the start, though they would fit, as parameters last used a
+    step ago; the time is linear between 0 (all cached) and 1 (none).
     """
     cost = _cost_by_factors(device, kernel, cold)
     if not device.calibration.neighbours:
@@ -98,7 +99,11 @@ def _cost_on(device: Device, kernel: Kernel) -> KernelCost:
 
 
 def _packed_cost(device: Device, kernel: Product, packed: Kernel) -> KernelCost:
-    """Return the cost of a product of 4-bit numbers: in 8 bits with half the reduction, at most at the 4-bit peak."""
+    """Return the cost of a product of 4-bit numbers: that of 8 bits with half the reduction, two numbers per byte.
+
+    It takes at least the time at the 4-bit peak, which for nvfp4 may be more than twice that of fp8.  Raises InputError
+    where the device has no such rate.
+    """
     if isinstance(device, Cpu):
         raise InputError(f"{device.name}: a CPU does not compute in {kernel.precision}; int8 where it has that")
     precision, peak = _PACKED_IN[kernel.precision], device.peak(kernel.precision)
@@ -165,7 +170,11 @@ def operator_costs(device: Device, operator: Operator, phase: Phase, precision: 
 
 
 def roofline_s(device: Device, kernel: Kernel) -> float:
-    """Return the roofline time in seconds, of all sockets (Williams, Waterman, Patterson, 2009); or InputError."""
+    """Return the roofline time in seconds: FLOPs at the peak rate or bytes at the memory bandwidth (of all sockets).
+
+    Source: Williams, Waterman, Patterson, "Roofline: an insightful visual performance model", 2009.  Raises InputError
+    where the device has no figure for the kernel's precision.
+    """
     compute_s = 0.0
     if isinstance(kernel, Product) and kernel.flop:
         compute_s = kernel.flop / device.peak(kernel.precision)

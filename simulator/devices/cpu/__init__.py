@@ -207,6 +207,10 @@ def vector_rate(cpu: Cpu, threads: int) -> float:
 
 
 def scalar_rate(cpu: Cpu, threads: int, *, alone: bool = False) -> float:
-    """Return the cycles per second of *threads* in loops without vectors: beside vectorised ones, or *alone*."""
+    """Return the cycles per second of *threads* threads together, for loops without vector instructions.
+
+    Between vectorised products a core keeps the vector clock for two milliseconds (Intel's return from frequency
+    license 1 to 0; Downs, Gathering Intel on Intel AVX-512 Transitions); loops that run *alone* have the scalar clock.
+    """
     clock_Hz = cpu.core_clock(min(threads, cpu.core_count), vectors=not alone)
     return clock_Hz * effective_cores(cpu, threads)

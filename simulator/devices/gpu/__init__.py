@@ -15,7 +15,11 @@ from simulator.workload.precision import Precision
 
 
 def library_factor(known: Constants, since: Month | None, libraries: Month | None) -> float:
-    """Return the time of kernels in *libraries* of a month over mature ones', of a design *since* its first boards."""
+    """Return the time of library kernels relative to mature ones, for *libraries* of that month.
+
+    *since*: the month of the first boards that run kernels of this design; libraries from before count as of that
+    month.  1 where either is None: mature libraries, or a design of which nothing is known.
+    """
     if since is None or libraries is None:
         return 1.0
     costs = known["libraries"]
@@ -94,7 +98,7 @@ def gpu_from_part(
     libraries: Month | None = None,
     clock_Hz: float = 0.0,
 ) -> Gpu:
-    """Return the GPU of *part*, which its driver holds to *clock_Hz* (0: to none), with *libraries* of a month.
+    """Return the GPU of *part*, which its driver holds to *clock_Hz* (0: to none), with *libraries* (None: mature).
 
     Raises InputError with all figures that the part lacks, for an unknown vendor, and beyond its highest clock.
     """

@@ -12,7 +12,11 @@ from simulator.workload.precision import ELEMENT_BYTES, INDEX_BYTES
 
 
 def achieved_bandwidth(gpu: Gpu, read_share: float = 0.5) -> float:
-    """Return the B/s of long streams in device memory, reads and writes together, for which the bus turns."""
+    """Return the bandwidth, in B/s, that long streams reach in device memory, reads and writes together.
+
+    The bus turns around between reads and writes: with a share r of reads (*read_share*), transfers take
+    1 + turnaround 4 r (1 - r) times as long.
+    """
     costs, controllers = gpu.constants["memory"], gpu.traits.controllers
     turnaround = costs.turnaround
     if gpu.inline_ecc and controllers == "late":

@@ -47,7 +47,11 @@ def highest_clock(gpu: Gpu, precision: Precision) -> float:
 
 @lru_cache(maxsize=1024)
 def sustained_clock(gpu: Gpu, precision: Precision, energy: float = 1.0) -> float:
-    """Return the clock, in Hz, at which products meet the board's power; *energy*: per clock, over large products'."""
+    """Return the clock, in Hz, that *gpu* sustains while multiplying matrices in *precision*.
+
+    Power meets the board's limit there: at least the base clock, and at most the boost clock, or the higher one at
+    which the board is known to run.  *energy*: that of a clock relative to a large product's.
+    """
     clock_Hz = highest_clock(gpu, precision)
     if gpu.board_power_W > 0.0:
         clock_Hz = min(clock_Hz, _clock_of_power(gpu, precision, energy))
@@ -70,7 +74,9 @@ def working_clock(gpu: Gpu, precision: Precision) -> float:
 
 
 def energy_time(gpu: Gpu, precision: Precision, flop: float, memory_bytes: float = 0.0) -> float:
-    """Return the least seconds in which the board has the energy of *flop* on tensor cores; 0 before Ampere.
+    """Return the least seconds in which the board can supply the energy of *flop* on tensor cores.
+
+    0 before Ampere and without a known board power.
 
     *memory_bytes*: what memory delivers besides what a large product reads.
     """

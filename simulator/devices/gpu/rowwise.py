@@ -226,7 +226,10 @@ def _cost(
     ends_s: float = 0.0,
     other: Bound = "compute",
 ) -> KernelCost:
-    """Return the cost of overlapping parts, a norm of fourth order, after *ends_s*; *other*: what *other_s* is of."""
+    """Return the cost of overlapping parts: a norm of fourth order, as near a tie neither part is fully hidden.
+
+    *ends_s*: the time of one block besides its loads, which nothing hides; *other*: what *other_s* is of.
+    """
     start_s = gpu.constants["memory"].start_s
     longer_s, shorter_s = max(memory_s, other_s), min(memory_s, other_s)
     joined_s = longer_s * (1.0 + (shorter_s / longer_s) ** 4) ** 0.25 if longer_s else 0.0
