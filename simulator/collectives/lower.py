@@ -6,7 +6,8 @@ from math import ceil, floor, inf, sqrt
 
 from simulator.collectives.communicator import Communicator, Request
 from simulator.collectives.schedules import Round, Schedule, Send
-from simulator.network.machine import Machine, Route
+from simulator.network.machine import Machine
+from simulator.network.route import Route
 from simulator.network.routing import Router
 from simulator.plan.flow import FlowData, Region, block, joined_regions
 from simulator.plan.plan import Flow, PlanBuilder, Work

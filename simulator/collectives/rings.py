@@ -11,7 +11,7 @@ from simulator.collectives.lower import best_chunk_count, carried_in, estimate_s
 from simulator.collectives.schedules import Schedule, neighbour_pairs, pairwise_all_to_all, ring_schedule, send_recv
 from simulator.collectives.search import say_ended
 from simulator.collectives.search.rings import FoundRing, find_rings, round_rates
-from simulator.network.machine import Route
+from simulator.network.route import Route
 from simulator.plan.flow import FlowData, Region, block, cut, joined_regions
 from simulator.plan.plan import Flow, PlanBuilder
 from simulator.records import replace

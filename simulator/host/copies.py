@@ -7,7 +7,8 @@ from simulator.devices.gpu import Gpu
 from simulator.devices.predict import kernel_cost
 from simulator.errors import InputError, counted, nearest, one_line, stated
 from simulator.host.answer import HostTime
-from simulator.network.machine import Machine, Route, join
+from simulator.network.machine import Machine
+from simulator.network.route import Route, join
 from simulator.network.routing import Router
 from simulator.places import Places
 from simulator.plan.plan import Flow, Plan, PlanBuilder

@@ -4,7 +4,8 @@ import math
 
 from simulator.errors import InputError, mention, stated
 from simulator.host.answer import HostTime
-from simulator.network.machine import Link, Route
+from simulator.network.machine import Link
+from simulator.network.route import Route
 from simulator.network.routing import Router
 from simulator.places import Places
 from simulator.questions.single import MessageQuestion, Protocol

@@ -5,18 +5,8 @@ from functools import cache
 
 from simulator.errors import InputError, few, mention
 from simulator.kept import Kept
-from simulator.network.machine import (
-    CLASSES,
-    Link,
-    Machine,
-    MovableRoute,
-    Node,
-    Route,
-    Share,
-    join,
-    route_along,
-    striped,
-)
+from simulator.network.machine import Link, Machine, Node
+from simulator.network.route import CLASSES, MovableRoute, Route, Share, join, route_along, striped
 from simulator.records import replace, sums_by_key
 from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS, NicPart
 

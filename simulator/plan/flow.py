@@ -5,7 +5,8 @@ from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
 
-from simulator.network.machine import Machine, MovableRoute, Route
+from simulator.network.machine import Machine
+from simulator.network.route import MovableRoute, Route
 from simulator.records import lists_by_key, replace
 
 Region = tuple[tuple[Fraction, Fraction], ...]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from simulator.errors import InputError
 from simulator.kept import Kept
-from simulator.network.machine import Route
+from simulator.network.route import Route
 from simulator.plan.flow import Carries, FlowLimits, Load, PairGroup, together
 from simulator.records import dataclass, field, named_tuple, replace
 

@@ -8,7 +8,7 @@ from simulator.collectives.communicator import ConcurrentGroups, Unsuitable
 from simulator.collectives.registry import find_strategy
 from simulator.devices.optimizer import state_copies
 from simulator.kept import Kept
-from simulator.network.machine import Route
+from simulator.network.route import Route
 from simulator.plan.plan import Flow, Fragment, Perturbation, Plan, PlanBuilder
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, replace

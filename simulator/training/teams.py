@@ -7,7 +7,7 @@ from typing import Literal
 
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.levels import place_servers, worker_cpu
-from simulator.network.machine import Route
+from simulator.network.route import Route
 from simulator.records import dataclass, lists_by_key, replace, sums_by_key
 from simulator.step.launch import Launch
 from simulator.step.precision import gradient_bytes

@@ -20,7 +20,7 @@ from simulator.units import parse_quantity
 from tests.measured_folders import bandwidths, constant, operators, scattered, steps, timed, write
 from tests.nccl_logs import as_log
 from validate.check.check import check_log
-from validate.cli.check import as_document, headline
+from validate.check.report import as_document, headline
 from validate.compare.comparison import ComparisonOptions, compared
 from validate.compare.folder import read_folder
 from validate.compare.report import comparison_page

@@ -13,9 +13,9 @@ from simulator.topology.load import topology_from_text
 from tests.nccl_logs import as_json_log, as_log
 from tests.unit.test_dumps import HWLOC, LISTED, LOG, LSPCI, NCCL_XML, NV12
 from tests.unit.test_trace import document, two_steps
-from validate.cli.describe import combined
 from validate.importing.kineto import read_trace
 from validate.importing.nccl_tests import read_nccl_tests
+from validate.machine.describe.dumps.combine import combined
 from validate.machine.describe.dumps.read import read_dump
 
 CLASSES = "0 2 3\n2 0 1\n3 1 0\n"

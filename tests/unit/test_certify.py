@@ -20,7 +20,7 @@ from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Where
 from tests import measured_folders as folders
 from validate.cli import app
-from validate.cli.design import MeasurableOperator, chosen
+from validate.constants.design import MeasurableOperator, chosen
 from validate.machine.measure.certificate import PARTS
 
 MEASURED = folders.operators(80)

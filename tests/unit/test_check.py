@@ -31,8 +31,8 @@ from simulator.topology.load import load_topology
 from tests.nccl_logs import as_json_log, as_log
 from validate.check.check import CheckedLog, check_log
 from validate.check.pace import healthy_range, large_from
+from validate.check.report import as_text
 from validate.cli import main
-from validate.cli.check import as_text
 from validate.importing.nccl_tests import read_nccl_tests
 from validate.tables.statistics import weighted_quantile
 

@@ -20,8 +20,8 @@ from tests.nccl_logs import as_log
 from validate.check.causes import causes_of
 from validate.check.check import CheckedLog, check_log
 from validate.check.pace import checked_links, sound
+from validate.check.report import as_text
 from validate.cli import main
-from validate.cli.check import as_text
 from validate.importing.nccl_table import shown_in
 from validate.importing.nccl_tests import read_nccl_tests
 from validate.importing.other_tests import is_link_test, is_osu_tests, read_link_tests, read_osu_tests

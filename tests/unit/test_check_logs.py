@@ -21,8 +21,8 @@ from tests.nccl_logs import as_json_log, as_log
 from validate.check.causes import causes_of
 from validate.check.check import MOST_JUDGED, CheckedLog, check_log
 from validate.check.pace import cliff_in, dips_in
+from validate.check.report import as_document, as_text, headline
 from validate.cli import main
-from validate.cli.check import as_document, as_text, headline
 from validate.importing.nccl_tests import read_nccl_tests
 
 SESSION = Session()

@@ -15,8 +15,8 @@ from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Where
 from tests.nccl_logs import as_json_log, as_log
 from validate.check.check import CheckedLog, check_log
+from validate.check.report import as_document, as_text, headline
 from validate.cli import main
-from validate.cli.check import as_document, as_text, headline
 from validate.importing.nccl_tests import read_nccl_tests, unread_words
 from validate.machine.describe.dumps.read import read_text
 

@@ -20,14 +20,6 @@ from simulator.console.run import run_app
 from simulator.errors import InputError, MissingDependency
 from simulator.topology.load import load_topology, topology_from_text
 from validate.cli import app
-from validate.cli.cluster import (
-    ClusterFiles,
-    cluster_document,
-    cluster_report,
-    csv_table,
-    limited,
-    limited_words,
-)
 from validate.machine.cluster import network as left
 from validate.machine.cluster import network as rights
 from validate.machine.cluster.cases import (
@@ -53,6 +45,14 @@ from validate.machine.cluster.network import (
     network_commands,
     owner_of,
     process_start,
+)
+from validate.machine.cluster.report import (
+    ClusterFiles,
+    cluster_document,
+    cluster_report,
+    csv_table,
+    limited,
+    limited_words,
 )
 from validate.machine.measure.host import removed_on_signals
 from validate.machine.measure.timing import median_interval

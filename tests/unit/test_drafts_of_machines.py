@@ -13,8 +13,8 @@ from simulator.topology.load import load_topology, topology_from_text
 from tests.asked import exchange_on
 from tests.dumped_machines import Dumped
 from validate.cli import main
-from validate.cli.describe import combined
 from validate.machine.describe.draft import moving_guesses
+from validate.machine.describe.dumps.combine import combined
 from validate.machine.describe.dumps.read import read_dump
 
 # PIX, PXB, PHB, NODE and SYS stand in these; between 1 and 16 GPUs, with and without NVLinks and adapters.

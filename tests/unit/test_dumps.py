@@ -14,7 +14,7 @@ from simulator.network.machine import Machine
 from simulator.topology.load import foreign_kind, load_topology, topology_from_text
 from tests.asked import exchange_on
 from validate.cli import main
-from validate.cli.describe import combined
+from validate.machine.describe.dumps.combine import combined
 from validate.machine.describe.dumps.read import read_dump
 from validate.machine.describe.dumps.tree import model_in
 

@@ -12,7 +12,7 @@ from simulator.network.machine import Machine
 from simulator.topology.load import foreign_kind, load_topology, topology_from_text
 from simulator.topology.parts import GpuPart
 from tests.dumped_machines import Dumped
-from validate.cli.describe import combined
+from validate.machine.describe.dumps.combine import combined
 from validate.machine.describe.dumps.read import read_dump
 
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.errors import InputError
-from simulator.network.machine import Machine, Route
+from simulator.network.machine import Machine
+from simulator.network.route import Route
 from simulator.network.routing import Router
 from tests.machines import machine_from, machines, ring_machine
 

@@ -14,7 +14,8 @@ from simulator.questions.step import StepQuestion
 from simulator.questions.where import Neighbour, SlowLink, Where
 from simulator.records import replace
 from simulator.results.comparison import ComparisonWidth, ratio_of
-from simulator.topology.load import Group, compose_cluster, load_topology
+from simulator.topology.cluster import Group, compose_cluster
+from simulator.topology.load import load_topology
 from tests.validate_commands import score_command
 
 BOXES = Where("p3.16xlarge", nodes=4)

@@ -14,7 +14,7 @@ import pytest
 
 from simulator.errors import InputError
 from validate.cli import main
-from validate.cli.compare import compare_traces
+from validate.compare.trace import compare_traces
 from validate.importing import kineto
 from validate.importing.kineto import CLASSES, class_of_kernel, class_of_operator, read_trace
 

@@ -8,7 +8,8 @@ from typing import ClassVar, NamedTuple
 from simulator.collectives.nccl.paths import capability
 from simulator.collectives.nccl.tables import PLANS, generation, peers_between_sockets_bps
 from simulator.constants import DEFAULT, Constants, Values, by_name
-from simulator.network.machine import Link, Machine, Node, Route
+from simulator.network.machine import Link, Machine, Node
+from simulator.network.route import Route
 from simulator.plan.flow import Filling, FlowLimits, LinkLimit, added
 from simulator.plan.plan import Flow, PlanBuilder, crossed
 from simulator.records import dataclass, replace

@@ -12,7 +12,8 @@ from simulator.collectives.nccl.tables import CpuKind, cpu_kind
 from simulator.collectives.nccl.tuning import CommGraph
 from simulator.collectives.search import separate_rings
 from simulator.collectives.search.rings import Ends, FoundRing, find_rings
-from simulator.network.machine import Machine, Node, Route
+from simulator.network.machine import Machine, Node
+from simulator.network.route import Route
 from simulator.network.routing import Router
 from simulator.questions.collective import Protocol
 from simulator.questions.where import NCCL_TODAY, Version, has

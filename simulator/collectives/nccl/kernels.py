@@ -11,7 +11,8 @@ from simulator.collectives.nccl.graph import is_amd, relays_of
 from simulator.collectives.nccl.graph import way as way_of
 from simulator.collectives.schedules import in_order_tree, neighbour_pairs, two_trees
 from simulator.collectives.search.rings import FoundRing
-from simulator.network.machine import Machine, MovableRoute, Route, route_along
+from simulator.network.machine import Machine
+from simulator.network.route import MovableRoute, Route, route_along
 from simulator.plan.flow import PairGroup
 from simulator.plan.plan import Flow, PlanBuilder
 from simulator.records import replace

@@ -9,7 +9,8 @@ from simulator.collectives.communicator import Communicator
 from simulator.collectives.search import LISTED_UP_TO, LinkGraph, best_cycles, greedy_order, link_graph, separate_chains
 from simulator.errors import SimulationError
 from simulator.network.fairshare import fair_rates
-from simulator.network.machine import Route, near_each_other
+from simulator.network.machine import near_each_other
+from simulator.network.route import Route
 from simulator.network.routing import Router
 from simulator.records import dataclass, replace
 
