@@ -116,9 +116,10 @@ def find_best(
     progress: Callable[[int, str], None] = lambda *_: None,
 ) -> Ranking:
     """Return the best *top* candidates of *space* by *runner*, with results *kept*; or raise InputError."""
-    space.check_degrees()
+    network = session.network(replace(space.question, batch=1))
+    space.check_fixed(network)
     kept = KeptResults() if kept is None else kept
-    divisions = space.divisions(session.network(replace(space.question, batch=1)))
+    divisions = space.divisions(network)
     simulated = max(_LEAST_SIMULATED, 2 * top)
     total = len(divisions) + simulated
 
@@ -167,7 +168,7 @@ def find_best(
         raise InputError("no way that looked feasible is: " + "; ".join(why))
     unfit = len(chosen) - slower - len(ranking)
     errors = tuple(abs(estimates_s[each.candidate.words] / each.step_time_s - 1.0) for each in ranking)
-    counts = len(priced) - unfit, dict(sorted(infeasible.items())), len(chosen) - slower
+    counts = len(priced) - unfit, dict(sorted(infeasible.items())), len(ranking)
     return Ranking(tuple(ranking[:top]), *counts, errors)
 
 

@@ -13,6 +13,7 @@ from simulator.records import dataclass, fields, replace
 from simulator.step.recompute import reruns_of
 from simulator.workload.network import Network
 from simulator.workload.operators import Attention, GroupedLinear
+from simulator.workload.split.stages import stages_of
 
 SEARCHED: tuple[Recompute, ...] = ("none", "selective", "full")  # what is recomputed
 _LEAST_TOKENS = 1024  # of a sequence on each rank: fewer do not fill a device
@@ -80,9 +81,11 @@ class Space:
         """Return the options of the step for *recompute*."""
         return replace(self.question.options, recompute=recompute)
 
-    def check_degrees(self) -> None:
-        """Raise InputError where a fixed degree does not divide the devices, alone or together with those before it."""
+    def check_fixed(self, network: Network) -> None:
+        """Raise InputError where fixed degrees do not divide the devices together, or fixed blocks not *network*."""
         known, left = dict(self.fixed), self.device_count
+        if blocks := known.get("blocks"):
+            stages_of(network, len(blocks), blocks)
         for axis in ("tp", "cp", "pp", "dp"):
             degree = known.get(axis, 1)
             if left % degree:

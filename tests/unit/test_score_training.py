@@ -758,3 +758,7 @@ def test_what_the_host_holds(said, expected):
 def test_a_host_that_holds_something_else_is_not_scored():
     with pytest.raises(NotScored, match="offload 'activations' is not modelled"):
         asked(offload="activations")
+    with pytest.raises(
+        NotScored, match="offload 'optimizer, pinned' is not modelled; after the first word: round robin"
+    ):
+        asked(offload="optimizer, pinned")

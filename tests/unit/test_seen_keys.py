@@ -91,7 +91,7 @@ def test_scores_are_those_of_the_documents(lengths: list[int], batch: int) -> No
     ("more", "why"),
     [
         ({"documents": "1000"}, "documents of 1000 tokens, 1000 in all, do not fill a sequence of 4096"),
-        ({"documents": "4096,0"}, "documents"),
+        ({"documents": "4096,0"}, "documents must be a whole number, 1 to 1000000000; got 4096,0"),
     ],
 )
 def test_documents_fill_a_sequence(more: dict[str, str], why: str) -> None:

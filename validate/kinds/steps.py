@@ -57,7 +57,10 @@ def read_step(cell: Cell, names: RowNames) -> RowQuestion:
     threads = CELLS["cpu threads among"].search(cell("schedule"))
     exchange = _exchange(cell, layout, strategy="nccl" if alone else cell("strategy") or "nccl")
     exchanges = (gpus is None or len(gpus) > 1) and (options.mode != "forward" or not layout.has_replicas)
-    offload, *how = cell("offload").split(", ")
+    said = cell("offload")
+    offload, *how = said.split(", ")
+    if not {*how} <= {"round robin", "bound"}:
+        raise NotScored(f"offload '{one_line(said, 40)}' is not modelled; after the first word: round robin, bound")
     workload = names.file(name) if written_out else name
     batch = _whole(cell, "micro_batch") or _whole(cell, "batch_per_gpu")
     if batch is None:

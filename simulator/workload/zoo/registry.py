@@ -215,4 +215,4 @@ def _check(name: str, key: str, value: Any) -> None:
     for size in sizes or (None,):
         if not isinstance(size, int) or isinstance(size, bool) or not least <= size <= most:
             needed = "is 0 (without) or 1 (with)" if most == 1 else f"must be a whole number, {least} to {most}"
-            raise InputError(f"{name}: {key} {needed}; got {one_line(value, 60)}")
+            raise InputError(f"{name}: {key} {needed}; got {one_line(','.join(map(str, sizes)), 60)}")
