@@ -230,7 +230,8 @@ def test_ranks_are_started_when_asked_and_ended_with_the_last_case(monkeypatch: 
 
 def gpus(monkeypatch: pytest.MonkeyPatch, count: int, major: int, *, alone: bool = False) -> Bench:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(major=major))
+    found = SimpleNamespace(major=major, minor=0, multi_processor_count=132)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: found)
     return Bench(torch.device("cuda", 0), "gpu", 1 << 36, 1 << 26, Path(), alone=alone)
 
 

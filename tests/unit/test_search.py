@@ -190,7 +190,7 @@ def test_a_dask_cluster_finds_what_one_process_finds(capsys) -> None:
         ([*BEST, "--top", "0"], "--top 0: from 1"),
         (["best", "--topology", "v100-sxm2-16gb", "--global-batch", "8"], "several GPUs"),
         ([*BEST, "--parallel", "tp=5"], "tp=5 does not divide 8 GPUs; 1, 2, 4, 8 would do"),
-        ([*BEST, "--parallel", "pp=2,blocks=9-9"], "simulate: --parallel: blocks=9-9 is 18 in all, and gpt3-125m has 4 blocks"),
+        ([*BEST, "--parallel", "pp=2,blocks=9-9"], "blocks=9-9 is 18 in all, and gpt3-125m has 4 blocks"),
         (["scale", "--topology", "dgx-h100", "--batch", "2"], "--nodes or --gpus"),
         (["scale", "--topology", "dgx-h100", "--gpus", "4..1", "--batch", "2"], "goes nowhere"),
         (["scale", "--topology", "dgx-h100", "--gpus", "2", "--nodes", "2", "--batch", "2"], "one of the two"),
