@@ -31,7 +31,8 @@ class InputQuestion(Checked):
 
     ``samples`` and ``pixels`` are 0, and ``holds`` is empty, where that is not known.  ``sample_s``: seconds a core
     takes; None: the model's.  ``block_bytes`` 0: each sample is a file.  ``disks``: names in the machine, or
-    ``memory``; empty: its first disk.  Raises InputError if fields do not go together.
+    ``memory``; empty: its first disk.  ``batch_s``: seconds that the loop takes the host in each step besides.
+    ``steps_under_way``: steps begun and not ended.  Raises InputError if fields do not go together.
     """
 
     faults_of: ClassVar[str] = "input"
@@ -162,7 +163,10 @@ def data_sets() -> tuple[str, ...]:
 
 
 def parse_input(text: str) -> InputQuestion:
-    """Return the input described by *text*; raises InputError with all its faults."""
+    """Return the input described by *text*: ``SET``, ``FILE.yaml`` or ``sample=4KB``, then ``,KEY=VALUE`` any times.
+
+    Keys are those of :class:`InputFile`, and replace what the set or file says.  Raises InputError with all faults.
+    """
     first, *rest = [word.strip() for word in text.split(",")]
     if "=" in first:
         return _validated(_of_words([first, *rest])).question("input")

@@ -16,7 +16,9 @@ class RunQuestion(Checked):
 
     Times are in seconds.  ``mtbf_s``: of the run; ``gpu_mtbf_s``: of one of its GPUs; None: nothing fails.
     ``every_steps``: None: the best interval.  ``write_s`` and ``storage_Bps``: None: the first disk of each node takes
-    a part.  ``gpu_hour``: None: the price in the machine's file, if it has one.
+    a part; ``asynchronous``: training goes on meanwhile.  ``restart_s``: from a failure to the first step;
+    ``warmup_s``: what each start takes besides (compilation, autotuning, first steps).  ``evaluate_every`` steps,
+    ``evaluate_samples`` are evaluated; 0: none.  ``gpu_hour``: None: the price in the machine's file, if it has one.
 
     Raises InputError for what the command refuses, in its words.
     """

@@ -62,6 +62,11 @@ class StepQuestion(Checked):
     - ``bucket_bytes``: 0: computing waits.  Shards of parameters (``zero=3``) are exchanged unit by unit.
     - ``flat_parameters``: with ``zero=3``, a unit's parameters are views of one tensor, which is gathered (FSDP1, XLA);
       otherwise, since PyTorch 2.6, they are copied out of it, and gradients into what is scattered (FSDP2).
+    - ``sums_in_fp32``, ``gathers_in_fp32``: shards' 16-bit gradients are summed, and autocast's parameters gathered, in
+      four bytes an element.
+    - ``sums_whole``: with ``zero=1`` and 2, gradients are all-reduced, of which a rank keeps a shard (DeepSpeed).
+    - ``gathers_again``: with ``zero=3``, a block that runs again gathers its parameters once more.
+    - ``bucket_views``: gradients are parts of DDP's buckets, and not copied out of them.
     - ``prefetches``: with ``zero=3``, the next unit of the backward pass is gathered while one computes (BACKWARD_PRE),
       otherwise after it; ``deepspeed-zero3`` then exchanges nothing in either pass while one computes, as a fetch
       waits for the device (until 0.5.9: stage3.py, ``_synchronize_communication``).  With ``zero=1`` and 2,
@@ -75,6 +80,10 @@ class StepQuestion(Checked):
     - ``divided``: the samples (``batch`` per GPU, and ``remainder`` of all together) are divided among replicas and
       ``helpers``, which are CPUs, so that all finish together, not evenly.
     - ``lost``: a CPU whose server fails, and the time in seconds of the failure after the start of a step.
+    - ``threads``: of a CPU that computes; None: one per core.  ``epoch_samples``: of an epoch, whose time is also told.
+    - ``programs``: processes that share one GPU, which runs one of them at a time.
+    - ``round_robin``, ``bind_cores``: of what is offloaded: parameters go round the ranks, which copy gradients to the
+      host together; each rank has its share of the host's cores, and without that several ranks are refused.
 
     Raises InputError for what the command refuses, in its words.
     """
