@@ -12,13 +12,14 @@ from simulator.topology.catalogue import validate_in_part
 from simulator.topology.cluster import Group, compose_cluster, with_flow_note, with_rate_note
 from simulator.topology.parts import NETWORK_LINKS, LinkPart, SwitchPart
 from simulator.topology.resolver import Resolver
-from simulator.topology.schema import GroupSpec, TopologyFile
+from simulator.topology.schema import ClusterSpec, GroupSpec, TopologyFile
 from simulator.topology.yaml_source import MAX_BYTES, YamlSource, parse_yaml, read_yaml
 from simulator.units import parse_quantity, respelt
 from simulator.user_files import open_user_file
 
 _ETHERNET = "ethernet-100g"  # provides latency and efficiency for a fabric given only by its rate
 _ANY = "p3.2xlarge"  # a node, where a file names none
+_Place = tuple[str | int, ...]  # of a key in a file
 _SOCKETS = re.compile(r"([1-9][0-9]?)\s*x\s+(.+)", re.IGNORECASE | re.ASCII)
 
 
@@ -105,6 +106,16 @@ def _names_in(cluster: Mapping[str, Any]) -> dict[str, Any]:
     return {"node": _ANY, "nodes": 1, **named(cluster, "node"), **own}
 
 
+def _groups(lookup: Resolver, cluster: ClusterSpec, n_nodes: int | None) -> list[tuple[_Place, GroupSpec]]:
+    """Return the groups of *cluster* and where they stand; ``--nodes`` replaces ``nodes``, or counts groups again."""
+    if cluster.node is not None and cluster.nodes is not None:
+        return [(("cluster",), GroupSpec(node=cluster.node, nodes=cluster.nodes if n_nodes is None else n_nodes))]
+    whole = sum(group.nodes for group in cluster.groups)
+    if n_nodes not in (None, whole):
+        lookup.fault(("cluster", "groups"), f"{mention('nodes')}: the groups are {whole} nodes", key=True)
+    return [(("cluster", "groups", i), group) for i, group in enumerate(cluster.groups)]
+
+
 def _cluster(lookup: Resolver, folder: Path | None, n_nodes: int | None, fabric: str | None) -> Topology:
     source, spec, cluster = lookup.source, lookup.spec, lookup.spec.cluster
     assert cluster is not None
@@ -125,15 +136,8 @@ def _cluster(lookup: Resolver, folder: Path | None, n_nodes: int | None, fabric:
     if isinstance(switch, SwitchPart) and switch.of != "network":
         shown = one_line(cluster.switch, 60)
         lookup.fault(("cluster", "switch"), f"'{shown}' is a switch of {switch.of}, not of a network")
-    said: list[tuple[tuple[str | int, ...], GroupSpec]] = [
-        (("cluster", "groups", i), group) for i, group in enumerate(cluster.groups)
-    ]
-    if cluster.node is not None and cluster.nodes is not None:
-        said = [(("cluster",), GroupSpec(node=cluster.node, nodes=cluster.nodes if n_nodes is None else n_nodes))]
-    elif n_nodes is not None:
-        lookup.fault(("cluster", "groups"), f"{mention('nodes')}: the groups say how many nodes there are", key=True)
     groups = []
-    for place, group in said:
+    for place, group in _groups(lookup, cluster, n_nodes):
         node = _node(lookup, group.node, (*place, "node"), folder)
         links = [link(getattr(group, key), *place[1:], key) for key in ("fabric", "uplink")]
         groups += [] if node is None else [Group(node, group.nodes, *links)]
@@ -143,7 +147,10 @@ def _cluster(lookup: Resolver, folder: Path | None, n_nodes: int | None, fabric:
         if fabric_part is None and of_group is None and not any(device.kind == "nic" for device in node.devices):
             hint = "the cluster needs a fabric, for example ethernet-10g"
             raise InputError(source.fault(("cluster",), f"{node.name} has no NIC; {hint}", key=True))
-    is_written = n_nodes is None or n_nodes == cluster.nodes  # of another size it is no longer what the file names
+    is_written = bool(cluster.groups) or n_nodes in (
+        None,
+        cluster.nodes,
+    )  # of another size it is no longer what the file names
     more = n_nodes / cluster.nodes if n_nodes is not None and cluster.nodes else 1.0
     try:
         of = cluster.oversubscription
@@ -195,7 +202,7 @@ def _fabric(name: str, spec: TopologyFile) -> LinkPart:
     raise InputError(f"no network link is called '{one_line(name, 60)}', and it is not a rate such as 25Gbit/s; {hint}")
 
 
-def _node(lookup: Resolver, name: str, place: tuple[str | int, ...], folder: Path | None) -> Topology | None:
+def _node(lookup: Resolver, name: str, place: _Place, folder: Path | None) -> Topology | None:
     """Return a cluster's node *name*, None after a fault at *place*; raises InputError for faults in its own file."""
     alone = _of_part(name)
     if alone is not None:

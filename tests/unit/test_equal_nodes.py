@@ -11,6 +11,7 @@ import pytest
 from simulator.api import Session, load_machine
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.search.rings import find_rings, round_rates
+from simulator.errors import InputError
 from simulator.network.compiling import compile_machine
 from simulator.network.machine import Link, Machine
 from simulator.network.routing import Router
@@ -156,3 +157,11 @@ def test_of_equal_nodes_one_stands_for_all_of_its_place(name: str, fabric: str |
     assert machine.unlike([machine.gpus[-1], machine.gpus[0], machine.gpus[-2]])[:2] == [first[-1], first[0]]
     network = next(node for node in machine.nodes if node.host < 0)
     assert machine.unlike([machine.gpus[-1], network.index, machine.gpus[0]]) == [first[-1], network, first[0]]
+
+
+def test_groups_may_be_counted_again_as_a_launch_line_does() -> None:
+    groups = "[{node: p3.16xlarge, nodes: 3}, {node: dgx-1-v100-32gb}]"
+    text = f"schema_version: 1\nname: mixed\ncluster: {{fabric: ethernet-100g, groups: {groups}}}\n"
+    assert topology_from_text(text, n_nodes=4) == topology_from_text(text)
+    with pytest.raises(InputError, match="the groups are 4 nodes"):
+        topology_from_text(text, n_nodes=2)
