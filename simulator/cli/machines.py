@@ -45,7 +45,15 @@ def find_machines(written: CommandOptions, session: Session) -> list[Where]:
             raise on_machine(error, name) if len(names) > 1 else error from None
         return where
 
-    return read_all(*(partial(loaded, name) for name in names))
+    found = read_all(*(partial(loaded, name) for name in names))
+    files = dict[str, str]()  # of what rows and columns call a machine
+    for where in found:
+        name = session.machine(where).name
+        if other := files.get(name):
+            both = f"{one_line(other, 60)} and {one_line(where.topology, 60)} are both named {one_line(name, 60)}"
+            raise refused("topology", f"{both}; give one another name, by which answers tell them apart")
+        files[name] = where.topology
+    return found
 
 
 def on_machine(error: InputError, name: str) -> InputError:

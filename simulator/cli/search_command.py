@@ -192,7 +192,7 @@ def _machines_lines(searched: Sequence[Searched], unfit: Mapping[str, str], styl
         least, cheapest = min(prices, key=lambda each: each[0].amount)
         said += f"; {cheapest} is cheapest, {least.words()} for a million tokens"
     elif len(prices) < len(best):
-        said += f"; a machine's file gives its price ({mention('price_per_hour')}), by which the cheapest is told"
+        said += "; a machine's file gives its price (price_per_hour), by which the cheapest is told"
     lines += [*style.wrap(said, "bold", hang=2), ""]
     lines += table_lines(_columns(best, first.space, first.network, [each.machine for each in searched]), style)
     for name, why in unfit.items():

@@ -53,7 +53,19 @@ def test_the_answer_names_the_fastest_and_the_cheapest(priced: list[str], capsys
 
 def test_without_prices_it_says_where_they_come_from(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(asked("dgx-h100,dgx-a100-80gb")) == 0
-    assert "a machine's file gives its price" in " ".join(capsys.readouterr().out.split())
+    assert "a machine's file gives its price (price_per_hour), by" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("command", ["best --global-batch 16", "--batch 2", ""])
+def test_machines_of_one_name_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+    """Rows and columns are told apart by it."""
+    for number in (1, 2):
+        text = f"schema_version: 1\nname: mine\ncluster: {{node: dgx-h100, nodes: {number}}}\n"
+        (tmp_path / f"{number}.yaml").write_text(text, encoding="utf-8")
+    files = [str(tmp_path / f"{number}.yaml") for number in (1, 2)]
+    network = ["--workload", "gpt3-125m" if command else "bytes:1MB"]
+    assert run([*command.split(), "--topology", ",".join(files), *network]) == 2
+    assert "2.yaml are both named mine; give one another name" in capsys.readouterr().err
 
 
 @pytest.mark.slow
