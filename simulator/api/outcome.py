@@ -35,6 +35,7 @@ _ON_GPUS = ("in-place", "fused-linear")  # losses of which CPUs have no kernels
 _Faults = Iterator[tuple[str, dict[str, Any]]]  # each with the changes that leave out what is asked in vain
 _CUDNN_FIRST = {"9.0", "10.0"}  # compute capabilities
 _TORCH_COMPILES = TORCH_RELEASE_MONTHS["2.0"]
+_LOOKS_FOR_SAMPLES = TORCH_RELEASE_MONTHS["1.12"]  # SyncBatchNorm, for ranks that have some (PR 74944)
 
 
 def as_there(context: Context, questions: Sequence[StepQuestion]) -> list[StepQuestion]:
@@ -92,6 +93,9 @@ def faults_of(context: Context, question: StepQuestion) -> _Faults:
     if options.compiled and options.framework == USUAL.framework and libraries and libraries < _TORCH_COMPILES:
         came = f"torch.compile came with PyTorch 2.0; {mention('libraries', 'torch-2.0')} or later is allowed"
         yield f"{mention('compiled')}: {came}, not {mention('libraries', month_words(libraries))}", {"compiled": False}
+    if layout.sync_bn and libraries and libraries < _LOOKS_FOR_SAMPLES:
+        only = f"sync_bn is PyTorch 1.12's, {mention('libraries', month_words(_LOOKS_FOR_SAMPLES))} or later"
+        yield f"{mention('libraries', month_words(libraries))}: {only}", {"libraries": None}
     if question.gathers_in_fp32 and not autocasts(options.precision):
         only = f"is for autocast; take {mention('precision', 'amp-bf16')} or amp-fp16"
         yield f"{mention('gathers_in_fp32')}: {only}", {"gathers_in_fp32": False}
@@ -104,7 +108,7 @@ def faults_of(context: Context, question: StepQuestion) -> _Faults:
     of_gpus = options.channels_last or options.expandable_segments
     of_devices = of_gpus, options.framework, options.precision == "tf32", question.software
     usual = False, USUAL.framework, False, replace(TODAY, nccl=question.software.nccl)
-    if of_devices != usual or options.optimizer in BITSANDBYTES or question.loss_way in _ON_GPUS:
+    if of_devices != usual or layout.sync_bn or options.optimizer in BITSANDBYTES or question.loss_way in _ON_GPUS:
         yield from _of_devices(context, question)
 
 
@@ -139,6 +143,9 @@ def _of_devices(context: Context, question: StepQuestion) -> _Faults:
             if said != usual:
                 what = mention(name, said if name in ("framework", "optimizer") else "")
                 yield f"{what}: applies to GPUs, but a CPU computes", {name: usual}
+    if not gpus and question.layout.sync_bn:
+        fault = f"{mention('layout', question.layout.words)}: sync_bn applies to GPUs, but a CPU computes"
+        yield fault, {"layout": replace(question.layout, sync_bn=False)}
     if not gpus and question.loss_way in _ON_GPUS:
         what = mention("sizes", f"cross_entropy={question.loss_way}")
         others = tuple(size for size in question.sizes if size[0] != "cross_entropy")

@@ -131,7 +131,8 @@ def check_network(written: CommandOptions) -> None:
 
 
 def _layouts(written: Sequence[str]) -> list[Layout]:
-    lists = (text.split(",") if "=" not in text else [text] for text in written or ("dp",))  # dp,fsdp has no degree
+    # Without a degree, dp,fsdp are two layouts; fsdp,sync_bn is one.
+    lists = ([text] if "=" in text or "sync_bn" in text else text.split(",") for text in written or ("dp",))
     words = [word.strip() for several in lists for word in several]
     return list(dict.fromkeys(read_all(*(partial(parse_layout, word) for word in words))))
 

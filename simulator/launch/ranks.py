@@ -209,6 +209,7 @@ def read_layout(args: Arguments, ranks: LaunchRanks, deepspeed: DeepSpeed) -> La
         "sp": has_sp,
         "tp_overlap": has_sp and args.has("tp-comm-overlap"),
         "schedule=gpipe": args.value("pp-engine") == "afab" and args.has("pp-engine") and found.pp > 1,  # nanotron's
+        "sync_bn": args.flag("sync-bn", "syncbn", "sync-batchnorm", "sync-batch-norm") and ranks.whole != 1,
         "order=tp-cp-pp-dp": args.has("use-tp-pp-dp-mapping"),
     }
     found.more += [word for word, is_said in words.items() if is_said]

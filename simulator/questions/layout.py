@@ -50,6 +50,7 @@ class Layout(Checked):
     blocks: tuple[int, ...] = ()
     zero: Annotated[int, From(0, 3)] = 0
     shards: Annotated[int, _DEGREE] | None = None
+    sync_bn: bool = False
     schedule: Schedule = "1f1b"
     order: tuple[Axis, ...] = ORDER
     process: Process = "each"
@@ -57,6 +58,8 @@ class Layout(Checked):
     def _faults(self) -> Iterator[str]:
         if self.process != "each" and (self.divides_network or self.zero):
             yield f"{self.process} is one process for all, and stands alone"
+        if self.sync_bn and (self.divides_network or self.process != "each"):
+            yield "sync_bn is for dp, zero and fsdp, a process for each whole network"
         if self.sp and self.tp == 1:
             yield "sp splits what tp leaves whole; add tp=2 or more"
         if self.tp_overlap and not self.sp:
@@ -222,7 +225,7 @@ def _value(text: str, key: str, said: str, has_value: bool) -> object:
     names = [field.name for field in fields(Layout) if field.name != "process"]
     if key not in names:
         why = f"'{one_line(key, 30)}' is none of its items; {nearest(key, [*names, 'fsdp', *PROCESSES[1:]])}"
-    elif key in ("flex", "ep_overlap", "delay_wgrad", "shared_overlap", "sp", "tp_overlap"):
+    elif key in ("flex", "ep_overlap", "delay_wgrad", "shared_overlap", "sp", "sync_bn", "tp_overlap"):
         if not has_value or said in ("0", "1"):
             return said != "0"
         why = f"{key} stands alone, or is 0 or 1"

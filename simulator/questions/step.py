@@ -161,6 +161,12 @@ class StepQuestion(Checked):
         shards, one_process = self.layout.zero == 3, self.one_process
         yield from how.nf4_faults(self.sizes, self.options, shards=shards, one_process=one_process)
         yield from how.loss_faults(self.sizes, self.options, one_process=one_process)
+        if self.layout.sync_bn:
+            asked = {"mode": self.options.mode, "framework": self.options.framework, "strategy": self.strategy}
+            of_torch = {"mode": ("train",), "framework": ("pytorch", "deepspeed-zero3"), "strategy": ("nccl",)}
+            wrong = [mention(name, value) for name, value in asked.items() if value not in of_torch[name]]
+            for words in wrong + ([mention("compiled")] if self.options.compiled else []):
+                yield f"{words}: sync_bn is torch.nn.SyncBatchNorm's, for training over NCCL, not compiled"
         yield from exchange_faults(self)
         if self.gpus is not None:
             yield from self.device_faults(len(self.gpus))
@@ -351,6 +357,7 @@ def _parts(layout: Layout, *, short: bool) -> list[str]:
     found += ["shared expert beside"] if layout.shared_overlap else []
     found += [layout.schedule] if layout.schedule != REPLICAS.schedule else []
     found += [f"order {'-'.join(layout.order)}"] if layout.order != REPLICAS.order else []
+    found += ["SyncBN"] if layout.sync_bn else []
     if layout.zero:
         groups = "" if layout.shards is None else f" over {layout.shards}" if short else f" (groups of {layout.shards})"
         full = "HSDP" if groups and not short else "FSDP"

@@ -219,7 +219,7 @@ def _torch_runs(question: "StepQuestion") -> bool:
     other: object = (
         question.servers or question.input or question.stragglers or question.programs > 1 or question.divided
     )
-    other = other or options.cuda_graph_blocks or options.launch_blocking or software.gpu_clock_Hz
+    other = other or options.cuda_graph_blocks or options.launch_blocking or software.gpu_clock_Hz or layout.sync_bn
     usual = question.strategy, options.framework, software.cpu_library, software.libraries
     gathers = question.prefetches and not question.gathers_again and not question.flat_parameters
     is_usual = usual == ("nccl", "pytorch", "onednn", None) and adds and gathers

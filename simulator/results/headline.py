@@ -146,8 +146,9 @@ def _other_loss(result: TrainingRun, lost_s: float) -> tuple[str, float]:
     rest_s, host_s, layout = lost_s - sum(waits_s.values()), waits_s.pop("host", 0.0), result.question.layout
     rest_s += host_s  # one alone waits for it, too
     words = f"waiting for {result.step.part}" if len(result.parts) > 1 else WORDS["knees"]["computing"]
-    if layout.divides_network or layout.process != "each" or result.offload or host_s > rest_s:
-        words = ""  # smaller kernels, copies or launches
+    others = layout.divides_network or layout.sync_bn or layout.process != "each" or result.offload
+    if others or host_s > rest_s:
+        words = ""  # smaller kernels, other kernels, copies or launches
     waited = {f"waiting for {WORDS['waits'][name]}": s for name, s in waits_s.items() if name != "exposed"}
     return max([*waited.items(), (words, rest_s)], key=lambda part: part[1])
 

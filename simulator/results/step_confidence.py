@@ -142,6 +142,7 @@ def _unmeasured(result: TrainingRun) -> str:
         "over unlike devices": len(result.parts) > 1,
         "whose devices share the samples unevenly": result.shares,
         "with an optimiser on the host": question.offload != "none",
+        "whose batch norms are of all ranks' samples": question.layout.sync_bn and result.device_count > 1,
         "of several programs that share their device": question.programs > 1,
     }
     return next((f"no measured step {words}" for words, found in aspects.items() if found), "")

@@ -68,7 +68,7 @@ def collectives_of(
     operator: Exchange, device: Device, options: StepOptions, *, forward: bool
 ) -> Iterator[LayerCollective]:
     """Yield the collectives of *operator* in the forward or the backward pass, in order."""
-    size_bytes = operator.elements * ELEMENT_BYTES[storage_of(options.precision)]
+    size_bytes = operator.elements * ELEMENT_BYTES["fp32" if operator.wide else storage_of(options.precision)]
     spare = operator.axis == "tp"
     beside = spare and not (isinstance(device, Gpu) and device.traits.operands == "warps")
     if not forward and operator.again and operator.forward and options.framework == "megatron" and not beside:

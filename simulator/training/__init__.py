@@ -7,8 +7,11 @@ from simulator.workload.network import Network
 from simulator.workload.split.experts import expert_split
 
 
-def divided(network: Network, layout: Layout) -> Network:
-    """Return one rank's part of *network*, over all pipeline stages; raises InputError if it cannot be divided."""
+def divided(network: Network, layout: Layout, *, captured: bool = False) -> Network:
+    """Return one rank's part of *network*, over all pipeline stages; raises InputError if it cannot be divided.
+
+    *captured*: in one CUDA graph.
+    """
     if layout.tp > 1:
         from simulator.workload.split.tensor import tensor_split
 
@@ -17,6 +20,10 @@ def divided(network: Network, layout: Layout) -> Network:
         from simulator.workload.split.context import context_split
 
         network = context_split(network, layout.cp, layout.cp_comm)
+    if layout.sync_bn:
+        from simulator.workload.split.statistics import synchronised
+
+        network = synchronised(network, layout.dp or 1, captured=captured)
     by_rows = layout.tp == 1 or layout.sp
     return expert_split(network, layout.ep, layout.expert_tp, by_rows, layout.flex, layout.shared_overlap)
 

@@ -219,7 +219,7 @@ def _communicators(placement: Placement, question: StepQuestion, network: Networ
             if op is not None:
                 carried.setdefault(exchange.axis, set()).add((op, float(exchange.elements * element)))
     for axis, bundles in placement.within_layers().items():
-        if axis != "ep" or not layout.flex:
+        if axis != "dp" and (axis != "ep" or not layout.flex):  # statistics go with the gradients
             n_peers = {"ep": layout.ep - 1, "cp": 1}.get(axis, 0)
             yield _unlike(bundles), carried.get(axis, set()), n_peers
     yield from _of_parameters(placement, question, network)

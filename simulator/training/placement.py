@@ -35,7 +35,7 @@ class Placement:
         return sorted(self.rank(tp=t, cp=c, dp=d, pp=stage) for t, c, d in self._others("tp", "cp", "dp"))
 
     def layer_groups(self, axis: Axis, stage: int | None = None) -> list[ConcurrentGroups]:
-        """Return the groups along *axis* (``tp`` or ``cp``) of one stage or of all, which exchange at the same time."""
+        """Return the groups along *axis* (``tp``, ``cp`` or ``dp``) of one stage or of all, which exchange at once."""
 
         def find() -> list[ConcurrentGroups]:
             first = [rank for p in range(self.layout.pp) if stage in (None, p) for rank in self.stage_ranks(p)]
@@ -63,6 +63,8 @@ class Placement:
         """Return the groups that exchange within layers, by axis."""
         layout, axes = self.layout, tuple[Axis, ...](("tp", "cp"))
         found = {str(axis): self.layer_groups(axis) for axis in axes if getattr(layout, axis) > 1}
+        if layout.sync_bn and self._degrees["dp"] > 1:
+            found["dp"] = self.layer_groups("dp")
         if layout.ep > 1:
             found["ep"] = self.expert_groups()
         if layout.expert_tp > 1:

@@ -57,7 +57,7 @@ class SharedStep:
     @cached_property
     def part(self) -> Network:
         """The work of one rank, in a pipeline of one of each stage; raises InputError if it cannot be divided so."""
-        return divided(self.network, self.layout)
+        return divided(self.network, self.layout, captured=self.question.options.cuda_graph)
 
 
 def plan_alone(machine: Machine, role: Role, question: StepQuestion, batches: Batches) -> Plan:
@@ -124,7 +124,7 @@ def _draft(shared: SharedStep, roles: Sequence[Role], batches: Batches) -> tuple
     crew = crew_of(builder, shared.machine, roles, question, contends=contends, exchanges=exchanges)
 
     def exchange(bundles: Sequence[ConcurrentGroups]) -> GroupExchange | None:
-        return GroupExchange(builder, bundles, left_open) if bundles[0].n_ranks > 1 else None
+        return GroupExchange(builder, bundles, left_open, turns=_turns(layout)) if bundles[0].n_ranks > 1 else None
 
     def sums_of(*, experts: bool) -> Sums:
         among = placement.shard_groups, placement.replica_groups
@@ -210,14 +210,19 @@ def crew_of(
     return RankRoles(workers, exchanges, beside, blocking=question.options.launch_blocking)
 
 
+def _turns(layout: Layout) -> str:
+    """Return the queue of the default process group, whose communicator statistics and gradients share."""
+    return "collectives of the default group" if layout.sync_bn else ""
+
+
 def layer_exchanges(
     builder: PlanBuilder, shared: SharedStep, loads_on: Mapping[int, float]
 ) -> dict[str, GroupExchange]:
     """Return the exchanges within layers, by axis, each on its own stream."""
-    flex, strategy = shared.layout.flex, shared.layer_strategy
+    flex, strategy, turns = shared.layout.flex, shared.layer_strategy, _turns(shared.layout)
     return {
         axis: GroupExchange(
-            builder, found, strategy, loads_on, stream=f"{axis} communication", once=flex and axis == "ep"
+            builder, found, strategy, loads_on, stream=f"{axis} communication", once=flex and axis == "ep", turns=turns
         )
         for axis, found in shared.placement.within_layers().items()
     }

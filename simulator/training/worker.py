@@ -2,6 +2,7 @@
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from simulator.collectives.communicator import ConcurrentGroups, Strategy
@@ -75,9 +76,13 @@ class GroupExchange:
         *,
         stream: str = STREAM,
         once: bool = False,  # of equal copies, only one is sent to each machine
+        turns: str = "",  # a queue with one slot: collectives of one communicator on several streams
     ) -> None:
         self.builder, self.n_ranks, self._bundles = builder, bundles[0].n_ranks, tuple(bundles)
         self._strategy, self._loads_on, self._stream = strategy, loads_on, stream
+        self._turns = (turns,) if turns else ()
+        if turns:
+            builder.queues[turns] = 1
         self._made: dict[tuple[Collective, float], Sequence[Fragment]] = {}  # blocks repeat
         groups = [group for bundle in bundles for group in bundle.groups] if once else []
         counts = (len({group.machine.locate(rank)[1] for rank in group.ranks}) for group in groups)
@@ -91,15 +96,18 @@ class GroupExchange:
     def __call__(self, op: Collective, size_bytes: float, after: Sequence[int], micro_batch: int = 0) -> int:
         """Add *op* of *size_bytes* after *after*; return its activity.  Raises Unsuitable."""
         about = CollectiveLabel(op, size_bytes, micro_batch, among=self._bundles)
+        add = partial(
+            self.builder.add, op, stream=self._stream, after=after, takes=self._turns, gives=self._turns, about=about
+        )
         if isinstance(self._strategy, list):
-            number = self.builder.add(op, (), stream=self._stream, after=after, about=about)
+            number = add(())
             self._strategy.append(OpenExchange(number, self._bundles, op, size_bytes))
             return number
         if (op, size_bytes) not in self._made:
             how, loads_on = self._strategy, self._loads_on
             made = [each.collective(op, float(size_bytes), how, loads_on=loads_on) for each in self._bundles]
             self._made[op, size_bytes] = made
-        return self.builder.add(op, self._made[op, size_bytes], stream=self._stream, after=after, about=about)
+        return add(self._made[op, size_bytes])
 
 
 HOST = "host"  # the stream of a host, or the end of its name

@@ -255,7 +255,8 @@ class Streaming(Kernel):
         return 0.0 if forward else float(max(0, self.read_bytes - self.written_bytes))
 
 
-_READ_FIRST = ("layer_norm_bwd", "rms_norm_bwd", "batch_norm_bwd", "log_softmax_bwd")
+_READ_FIRST = ("layer_norm_bwd", "rms_norm_bwd", "batch_norm_bwd", "batch_norm_stats_bwd", "log_softmax_bwd")
+_READ_ALONE = {"sum": 1, "batch_norm_stats": 1, "batch_norm_stats_bwd": 2}  # arrays of the rows' size
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +264,8 @@ class Rowwise(Kernel):
     """A reduction over each of ``rows`` rows of ``cols`` elements, and the output written from it.
 
     ``kind``: softmax, log_softmax, masked_softmax and causal_softmax (a row in a warp's registers; a causal one reads
-    half of it), layer_norm, rms_norm, batch_norm, each with ``_bwd``; sum (a reduction alone).  For ``batch_norm`` a
+    half of it), layer_norm, rms_norm, batch_norm, each with ``_bwd``; sum (a reduction alone),
+    and batch_norm_stats, that of batch_norm apart, with ``_bwd``.  For ``batch_norm`` a
     row is a channel.  ``channels_last``: the elements of a row or channel are not contiguous, and blocks divide them
     rather than the rows.  ``in_warps``: a normalisation keeps a short row in a warp's registers, as softmax does;
     softmax, a longer one.  ``own``: by PyTorch's own kernels, which run eagerly, not by a library or compiler.
@@ -279,7 +281,7 @@ class Rowwise(Kernel):
 
     @property
     def bytes(self) -> int:
-        passes = {"sum": 1}.get(self.kind, 3 if self.kind.endswith("_bwd") else 2)
+        passes = _READ_ALONE.get(self.kind, 3 if self.kind.endswith("_bwd") else 2)
         return passes * self.rows * self.cols * ELEMENT_BYTES[self.precision]
 
     def old_bytes(self, *, forward: bool, has_parameters: bool) -> float:

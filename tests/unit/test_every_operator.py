@@ -66,6 +66,9 @@ OPERATORS: tuple[Operator, ...] = (
     ops.Reduction(64, 32),
     ops.LayerNorm(64, 32),
     ops.BatchNorm(4, 8, 8, 8),
+    ops.LocalStatistics(4, 8, 8, 8),
+    ops.SyncedNorm(4, 8, 8, 8, ranks=8, waits=True),
+    ops.RanksFound(8, 8, 8, 2048, waits=True),
     ops.Pool("max", 4, 8, 8, 8, 4, 4, 2, 2),
     ops.Embedding(64, 32, 128),
     ops.Recurrent("lstm", 4, 8, 64, 64),
@@ -184,7 +187,8 @@ def test_every_operator_is_measured() -> None:
     losses = {"HalfCrossEntropy", "InPlaceCrossEntropy", "LinearCrossEntropy"}
     fused = {"Gated", "Permute", "Rotary"}
     looped = {"RowsAdded", "RowsFound", "RowsTaken"}
-    assert missing == {"ChunkScan", "Nf4Linear", *losses, *fused, *looped}  # plain torch has none of them
+    halves = {"LocalStatistics", "RanksFound", "SyncedNorm"}  # of a module that needs ranks
+    assert missing == {"ChunkScan", "Nf4Linear", *losses, *fused, *looped, *halves}  # plain torch has none of them
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=named)

@@ -338,9 +338,14 @@ def test_names_of_hugging_face_are_networks(said: str, name: str) -> None:
     assert entry_of(str(read_launch(line).options["workload"])) is entry_of(name)
 
 
-def test_synchronised_batch_normalisation_is_told() -> None:
-    notes = read_launch("torchrun --nproc-per-node 8 train.py --model resnet50 -b 64 --amp --sync-bn").notes
-    assert any("sync-bn: is not modelled; batch normalisation is of each rank's own samples" in note for note in notes)
+def test_synchronised_batch_normalisation_is_read() -> None:
+    found = read_launch("torchrun --nproc-per-node 8 train.py --model resnet50 -b 64 --amp --sync-bn")
+    assert found.options["parallel"] == "dp=8,sync_bn"
+    assert not any("sync-bn" in note for note in found.notes)
+    alone = read_launch("torchrun --nproc-per-node 1 train.py --model resnet50 -b 64 --amp --sync-bn")
+    assert "sync_bn" not in str(alone.options)
+    off = read_launch("torchrun --nproc-per-node 8 train.py --model resnet50 -b 64 --amp --sync-bn false")
+    assert off.options["parallel"] == "dp=8"
 
 
 _TORCHTUNE = """\

@@ -44,7 +44,7 @@ def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
             blocks = gpu.sm_count
         blocks_s = 2.0 * n_bytes / (blocks * costs.column_clock_bytes * gpu.light_clock_Hz)
         return _cost(gpu, kernel, time_s, blocks_s, 2.0 * n_bytes)
-    if name == "batch_norm":
+    if name in ("batch_norm", "batch_norm_stats"):
         return _channels(gpu, kernel)
     holds = kernel.kind == "softmax" and kernel.in_warps and _is_recent(gpu)
     in_warps = (name == "softmax" or kernel.in_warps) and kernel.cols <= (2 * WARP_ROW if holds else WARP_ROW)
@@ -201,19 +201,24 @@ _HELPERS = {1: 3, 2: 1}  # kernels that zero semaphores and update the running s
 def _own_channels(gpu: Gpu, kernel: Rowwise, arrays: int, n_bytes: float) -> KernelCost:
     """Return the cost of batch normalisation by PyTorch's own kernels, which read *arrays* of *n_bytes* twice."""
     costs, start_s = gpu.constants["batch_norm"], gpu.constants["memory"].start_s
-    moved = (2 * arrays + 1) * n_bytes
-    memory_s = memory.memory_time(gpu, arrays * n_bytes, 0.0) + memory.memory_time(gpu, arrays * n_bytes, n_bytes)
+    alone = kernel.kind.startswith("batch_norm_stats")  # the first reading, whose results leave the device
+    moved, readings, slots = (2 * arrays + 1) * n_bytes, 2, costs.own_slots
+    memory_s = memory.memory_time(gpu, arrays * n_bytes, 0.0)
+    if alone:
+        moved, readings, slots = arrays * n_bytes, 1, costs.statistics_slots if arrays == 1 else costs.sums_slots
+    else:
+        memory_s += memory.memory_time(gpu, arrays * n_bytes, n_bytes)
     if kernel.channels_last:
         blocks = -(-kernel.rows // _TILE_CHANNELS) * min(_MOST_TILES, -(-kernel.cols // _TILE_PIXELS))
-        threads_s, launches = 0.0, 1
+        threads_s, launches = 0.0, readings - 1
     else:
         loads = -(-kernel.cols // _OWN_THREADS)
         blocks, at_once = kernel.rows, gpu.sm_count * (gpu.traits.threads_per_sm // _OWN_THREADS)
-        clocks = 2 * arrays * loads * gpu.constants["rowwise"].load_clocks + costs.block_clocks
+        clocks = readings * arrays * loads * gpu.constants["rowwise"].load_clocks + costs.block_clocks
         threads_s, launches = -(-blocks // at_once) * clocks / gpu.light_clock_Hz, 0
     most = -(-blocks // gpu.sm_count) * gpu.sm_count / blocks  # of the busiest SM, against all alike
-    issued_s = memory.issue_time(gpu, kernel.rows * kernel.cols * most, costs.own_slots)
-    besides_s = (launches + _HELPERS[arrays]) * start_s
+    issued_s = memory.issue_time(gpu, kernel.rows * kernel.cols * most, slots)
+    besides_s = (launches + (1 if alone else _HELPERS[arrays])) * start_s
     return _cost(gpu, kernel, memory_s, max(threads_s, issued_s), moved, besides_s, other="latency")
 
 

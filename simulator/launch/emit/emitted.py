@@ -40,6 +40,7 @@ def emitted(question: StepQuestion, ranks: Ranks, framework: Emitter) -> Emissio
         "one CUDA graph of the whole step": question.options.cuda_graph,
         "CUDA graphs of blocks": question.options.cuda_graph_blocks,
         "channels last": question.options.channels_last,
+        "batch norms of all ranks' samples": question.layout.sync_bn,
         mention("sums_whole"): question.sums_whole and framework != "deepspeed",
     }
     return found

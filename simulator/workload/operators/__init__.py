@@ -22,6 +22,7 @@ from simulator.workload.operators.moves import (
     Gated,
     Gather,
     Permute,
+    RanksFound,
     Rotary,
     RowsAdded,
     RowsFound,
@@ -29,7 +30,15 @@ from simulator.workload.operators.moves import (
 )
 from simulator.workload.operators.products import Linear, MatMul
 from simulator.workload.operators.recurrent import ChunkScan, Recurrence, Recurrent
-from simulator.workload.operators.reduction import BatchNorm, LayerNorm, Pool, Pooling, Reduction
+from simulator.workload.operators.reduction import (
+    BatchNorm,
+    LayerNorm,
+    LocalStatistics,
+    Pool,
+    Pooling,
+    Reduction,
+    SyncedNorm,
+)
 from simulator.workload.operators.softmax import (
     CrossEntropy,
     HalfCrossEntropy,

@@ -114,9 +114,10 @@ class Exchange(Operator):
     ``flex``: the dispatcher of experts sends one of them to each rank, and copies it there (DeepEP, HybridEP).
     ``again``: ``forward`` is repeated in the backward pass, as each rank saves its part (arXiv 2205.05198, section
     4.2.2).  ``beside``: so many layers after those of the experts, of a shared one, run before what waits for it.
+    ``wide``: of numbers in fp32 in any precision.
     """
 
-    axis: Literal["tp", "cp", "ep", "etp"]
+    axis: Literal["tp", "cp", "ep", "etp", "dp"]
     forward: Collective | None
     backward: Collective | None
     elements: int
@@ -125,6 +126,7 @@ class Exchange(Operator):
     flex: bool = False
     again: bool = False
     beside: int = 0
+    wide: bool = False
 
     @property
     def passes_gradient(self) -> bool:
@@ -236,6 +238,25 @@ class RowsFound(Operator):
 
     def host_reads(self, phase: Phase) -> bool:
         return phase == "fwd"
+
+
+@dataclass(frozen=True, slots=True)
+class RanksFound(RowsFound):
+    """The ``numbers`` of each of the ranks that have samples (``choices``, all of them ``rows``), looked up by a mask.
+
+    ``waits``: for the look-up before.
+    """
+
+    numbers: int
+    output_elements: int = field()
+    waits: bool = field()
+
+    def forward_kernels(self, precision: Precision) -> Kernels:
+        taken = streamed(self.rows * self.numbers, "fp32", ("copy", 1, 1))
+        return *RowsFound.forward_kernels(self, precision), *taken
+
+    def host_reads(self, phase: Phase) -> bool:
+        return self.waits and phase == "fwd"
 
 
 @dataclass(frozen=True, slots=True)

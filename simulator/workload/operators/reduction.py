@@ -222,3 +222,50 @@ class BatchNorm(operator.OneKernel):
 
     def saved_bytes(self, element_bytes: int) -> int:
         return 2 * self.channels * STATISTIC_BYTES  # the mean and the deviation of each channel
+
+    def _half(self, kind: str, precision: Precision) -> Rowwise:
+        return Rowwise(kind, self.channels, self.batch * self.height * self.width, precision, own=True)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStatistics(BatchNorm):
+    """What a synchronised batch norm does before its exchange forward, and after it backward.
+
+    ``batch_norm_stats``, the count and their concatenation; ``batch_norm_backward_elemt`` (``SyncBatchNorm`` in
+    torch/nn/modules/_functions.py).
+    """
+
+    from_torch: ClassVar = {}
+
+    def forward_kernels(self, precision: Precision) -> operator.Kernels:
+        found = streamed(1, "fp32", ("fill", 0, 1)) + streamed(2 * self.channels + 1, "fp32", ("copy", 1, 1))
+        return self._half("batch_norm_stats", precision), *found
+
+    def input_gradients(self, precision: Precision) -> operator.Kernels:
+        return streamed(self.output_elements, precision, ("batch_norm", 2, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class SyncedNorm(BatchNorm):
+    """What it does after its exchange forward, and before it backward, among ``ranks``.
+
+    ``batch_norm_gather_stats_with_counts``, the counts as integers and ``batch_norm_elemt``;
+    ``batch_norm_backward_reduce`` and a concatenation.  ``waits``: for the last :class:`RanksFound`.
+    """
+
+    from_torch: ClassVar = {}
+
+    ranks: int
+    waits: bool
+
+    def forward_kernels(self, precision: Precision) -> operator.Kernels:
+        n, wide = 2 * self.channels, ELEMENT_BYTES["fp32"]
+        found = Streaming("copy", n, self.ranks * n * wide, n * wide), *streamed(self.ranks, "fp32", ("copy", 1, 1))
+        return *found, *streamed(self.output_elements, precision, ("batch_norm", 1, 1))
+
+    def input_gradients(self, precision: Precision) -> operator.Kernels:
+        sums = streamed(2 * self.channels, "fp32", ("copy", 1, 1))
+        return self._half("batch_norm_stats_bwd", precision), *sums
+
+    def host_reads(self, phase: operator.Phase) -> bool:
+        return self.waits and phase == "fwd"

@@ -1,0 +1,152 @@
+"""Batch norms of the samples of all ranks: what they exchange, what waits for it, and what cannot have them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from simulator.api import Session
+from simulator.errors import InputError
+from simulator.questions.collective import CollectiveQuestion
+from simulator.questions.layout import Layout, parse_layout
+from simulator.questions.options import StepOptions
+from simulator.questions.step import StepQuestion
+from simulator.questions.where import Software, Where
+from simulator.results.step_confidence import step_confidence
+from simulator.results.training import TrainingResult
+from simulator.workload.network import Network
+from simulator.workload.operators import BatchNorm, Exchange, LocalStatistics, RanksFound, SyncedNorm
+from simulator.workload.split.statistics import synchronised
+from simulator.workload.zoo.registry import build_network
+
+SESSION = Session()
+
+
+def step(words: str = "sync_bn", *, nodes: int = 1, topology: str = "dgx-h100", **more: Any) -> TrainingResult:
+    said: dict[str, Any] = {"workload": "resnet18", "batch": 4, "options": StepOptions(precision="amp-fp16")} | more
+    question = StepQuestion(where=Where(topology=topology, nodes=nodes), layout=parse_layout(words), **said)
+    found = SESSION.step(question)
+    assert isinstance(found, TrainingResult)
+    return found
+
+
+def norms_of(network: Network) -> list[BatchNorm]:
+    return [layer.operator for layer in network.layers if isinstance(layer.operator, BatchNorm)]
+
+
+def test_each_gathers_what_torch_gathers() -> None:
+    """Numbers in fp32: 2 C + 1 of each rank forward, 2 C summed backward (torch/nn/modules/_functions.py)."""
+    plain = build_network("resnet18", batch=1)
+    network, channels = synchronised(plain, 8, captured=False), [norm.channels for norm in norms_of(plain)]
+    sent = [layer.operator for layer in network.layers if isinstance(layer.operator, Exchange)]
+    assert [each.elements for each in sent if each.forward == "all-gather"] == [8 * (2 * c + 1) for c in channels]
+    assert [each.elements for each in sent if each.backward == "all-reduce"] == [2 * c for c in channels]
+    assert len(sent) == 2 * len(channels)
+    assert all(each.wide and each.axis == "dp" for each in sent)
+    assert network.parameters == plain.parameters
+
+
+def test_kernels_move_what_each_half_reads_and_writes() -> None:
+    norm = SyncedNorm(batch=4, channels=64, height=56, width=56, ranks=8, waits=True)
+    n, local = norm.output_elements, LocalStatistics(batch=4, channels=64, height=56, width=56)
+    assert local.kernels("fwd", "fp16")[0].bytes == 2 * n
+    assert norm.kernels("fwd", "fp16")[-1].bytes == 2 * 2 * n
+    assert norm.kernels("bwd", "fp16")[0].bytes == 2 * 2 * n
+    assert local.kernels("bwd", "fp16")[0].bytes == 3 * 2 * n
+    assert norm.host_reads("fwd")  # what the last look-up found
+    assert not norm.host_reads("bwd")
+
+
+def test_one_rank_is_plain() -> None:
+    network = build_network("resnet18", batch=1)
+    assert synchronised(network, 1, captured=False) is network
+
+
+def test_the_host_waits_for_three_look_ups_unless_captured() -> None:
+    """``count_all[mask]``, ``mean_all[mask]`` and ``invstd_all[mask]``, where no stream captures a graph."""
+    plain = build_network("resnet18", batch=1)
+    count = len(norms_of(plain))
+    for captured in (False, True):
+        operators = [layer.operator for layer in synchronised(plain, 8, captured=captured).layers]
+        assert sum(isinstance(each, RanksFound) for each in operators) == (0 if captured else 3 * count)
+        assert sum(each.host_reads("fwd") for each in operators) == (0 if captured else 3 * count)
+        assert not any(each.host_reads("bwd") for each in operators)
+
+
+def test_only_what_asks_has_turns() -> None:
+    """Of all other layouts, no activity takes or gives a slot: their plans are what they were."""
+    assert step().timeline.plan.queues
+    for words in ("dp", "zero=1", "fsdp"):
+        plan = step(words).timeline.plan
+        assert not plan.queues
+        assert not any(task.takes or task.gives for task in plan.tasks)
+
+
+def test_slower_links_take_longer_by_their_latency() -> None:
+    near, far = (step(topology=name) for name in ("8x-h100-pcie", "dgx-h100"))
+    plain = [step("dp", topology=name) for name in ("8x-h100-pcie", "dgx-h100")]
+    assert near.step_time_s - plain[0].step_time_s > far.step_time_s - plain[1].step_time_s
+
+
+def test_nobody_measured_it() -> None:
+    assert step_confidence(step()).band is None
+    assert step_confidence(step("dp")).band is not None
+
+
+def test_a_step_waits_for_every_exchange() -> None:
+    """Without launches, tiny images leave the exchanges' latency, once forward and once backward for each norm."""
+    options = StepOptions(precision="amp-fp16", cuda_graph=True)
+    more: dict[str, Any] = {"batch": 1, "sizes": (("image", 32),), "options": options}
+    synced, waited_s = step(**more), 0.0
+
+    def alone_s(op: Any, size_bytes: int) -> float:
+        asked = CollectiveQuestion(where=Where(topology="dgx-h100"), collective=op, size_bytes=size_bytes)
+        return SESSION.time_s(asked)
+
+    for norm in norms_of(build_network("resnet18", batch=1)):
+        waited_s += alone_s("all-gather", 8 * (2 * norm.channels + 1) * 4) + alone_s(
+            "all-reduce", 2 * norm.channels * 4
+        )
+    gradients_s = 2.0 * alone_s("all-reduce", 4 * synced.step.trained_count)  # in two buckets, whose turn it may be
+    assert waited_s <= synced.exposed_s <= waited_s + gradients_s
+    assert synced.step_time_s - step("dp", **more).step_time_s > 0.9 * waited_s
+
+
+@pytest.mark.parametrize("words", ["sync_bn", "zero=1,sync_bn", "zero=2,sync_bn", "fsdp,sync_bn"])
+def test_more_ranks_are_never_faster(words: str) -> None:
+    times = [step(words, nodes=nodes).step_time_s for nodes in (1, 2, 4)]
+    assert times == sorted(times)
+    assert times[0] > step(words.removesuffix(",sync_bn") if "," in words else "dp").step_time_s
+
+
+def test_statistics_and_gradients_take_turns() -> None:
+    """They are of one communicator, whose buffers count once."""
+    assert step().tightest.need.communication_bytes == step("dp").tightest.need.communication_bytes
+
+
+@pytest.mark.parametrize(
+    ("words", "more", "told"),
+    [
+        ("sync_bn", {"workload": "vit-b-16"}, "sync_bn: vit-b-16 has no batch norm"),
+        ("sync_bn", {"options": StepOptions(compiled=True)}, "not compiled"),
+        ("sync_bn", {"options": StepOptions(mode="forward")}, "for training over NCCL"),
+        ("sync_bn", {"options": StepOptions(framework="tensorflow")}, "torch.nn.SyncBatchNorm's"),
+        ("sync_bn", {"strategy": "ring"}, "over NCCL"),
+        ("sync_bn", {"software": Software(libraries=(2021, 3))}, "sync_bn is PyTorch 1.12"),
+        ("tp=2,sync_bn", {}, "sync_bn is for dp, zero and fsdp"),
+        ("pp=2,sync_bn", {}, "sync_bn is for dp, zero and fsdp"),
+    ],
+)
+def test_what_has_none_is_refused(words: str, more: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        step(words, **more)
+
+
+def test_its_words_are_read_back() -> None:
+    for words in ("sync_bn", "sync_bn,fsdp", "zero=1,sync_bn"):
+        layout = parse_layout(words)
+        assert layout.sync_bn
+        assert parse_layout(layout.words) == layout
+    assert Layout(zero=3, sync_bn=True).words == "fsdp,sync_bn"
+    assert step("zero=1,sync_bn").called == "SyncBN, ZeRO-1"
