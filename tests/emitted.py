@@ -57,6 +57,8 @@ def drawn(framework: Emitter, draw: random.Random) -> CommandOptions:
     words += ["sp"] if tp > 1 and chance() < 0.8 else []
     words += ["tp_overlap"] if "sp" in words and chance() < 0.2 else []
     words += ["flex"] if ep > 1 and framework == "megatron" and chance() < 0.3 else []
+    gathers = framework == "megatron" and (tp == 1 or "sp" in words) and tp * ep > 1 and chance() < 0.2
+    words += ["ep_comm=all_gather"] if gathers and "flex" not in words else []
     words += ["ep_overlap"] if ep > 1 and framework == "megatron" and chance() < 0.3 else []
     words += (
         ["shared_overlap"]

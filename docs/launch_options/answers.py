@@ -52,6 +52,7 @@ _MEGATRON = (
     "--normalization RMSNorm --position-embedding-type rope --disable-bias-linear --attention-backend auto"
 )
 _EXPERTS = f"{_MEGATRON} --num-experts 4 --expert-model-parallel-size 2 --moe-grouped-gemm"
+_SENT = f"{_EXPERTS} --moe-token-dispatcher-type alltoall"
 _GPT = (
     "torchrun --nproc-per-node 2 pretrain_gpt.py --num-layers 4 --hidden-size 64 --num-attention-heads 2 "
     "--seq-length 64 --vocab-size 99 --micro-batch-size 1 --global-batch-size 4 --fp16 --hidden-dropout 0 "
@@ -73,8 +74,8 @@ _LINES: Mapping[List, tuple[str, ...]] = {
         f"{_GPT} --tensor-model-parallel-size 2 --sequence-parallel {{}}",
         f"{_GPT} --pipeline-model-parallel-size 2 {{}}",
         f"{_EXPERTS} {{}}",
-        f"{_EXPERTS} --overlap-moe-expert-parallel-comm {{}}",
-        f"{_EXPERTS} --moe-shared-expert-intermediate-size 64 --moe-expert-capacity-factor 1 {{}}",
+        f"{_SENT} --overlap-moe-expert-parallel-comm {{}}",
+        f"{_SENT} --moe-shared-expert-intermediate-size 64 --moe-expert-capacity-factor 1 {{}}",
         f"{_MEGATRON} --use-megatron-fsdp {{}}",
         f"{_MEGATRON} --num-experts 4 --multi-latent-attention --q-lora-rank 1536 {{}}",
     ),

@@ -140,8 +140,6 @@ def _window(args: Arguments, workload: str, length: int) -> dict[str, int | str]
 def _experts(args: Arguments, layers: int, experts: int, inner: int) -> dict[str, int | str]:
     if not args.has("moe-grouped-gemm"):
         args.notes.append("--moe-grouped-gemm: is not there; simulated with, all experts of a layer as one product")
-    if args.choice(("allgather", "alltoall", "flex", "alltoall_seq"), "moe-token-dispatcher-type") == "allgather":
-        args.notes.append("--moe-token-dispatcher-type allgather: is not modelled; tokens go by an all-to-all")
     own = args.number("moe-ffn-hidden-size") or inner
     shared = args.number("moe-shared-expert-intermediate-size")
     found: dict[str, int | str] = {

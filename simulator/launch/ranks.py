@@ -195,14 +195,21 @@ def read_layout(args: Arguments, ranks: LaunchRanks, deepspeed: DeepSpeed) -> La
     said = next(iter(ways)) if len(ways) == 1 else ""
     comm = _CP_COMM[said] if said in _CP_COMM and args.has("cp-comm-type") else "p2p"  # others stay unread
     experts = args.number("expert-model-parallel-size", "moe-expert-parallel-size") or 1
-    has_flex = experts > 1 and (args.has("moe-enable-deepep") or args.value("moe-token-dispatcher-type") == "flex")
+    way = args.choice(("allgather", "alltoall", "flex", "alltoall_seq"), "moe-token-dispatcher-type")
+    has_flex = experts > 1 and (args.has("moe-enable-deepep") or way == "flex")
     has_shared = "moe-shared-expert-intermediate-size" in args and args.has("moe-shared-expert-overlap")
     of_expert = args.number("expert-tensor-parallel-size")
     has_etp = "num-experts" in args and of_expert not in (None, found.tp)  # default: --tensor-model-parallel-size
     has_sp = args.has("sequence-parallel") and found.tp > 1
+    is_default = way is None and "num-experts" in args and not (deepspeed.is_there or has_flex)
+    gathers = way == "allgather" or (is_default and (has_sp or found.tp == 1))
+    gathers = gathers and experts * (of_expert or found.tp) > 1
+    if gathers:
+        _check_gathering(args, has_shared=has_shared)
     words = {
         f"cp_comm={comm}": comm != "p2p" and found.cp > 1,
         f"ep={experts}": experts > 1,
+        "ep_comm=all_gather": gathers,
         "flex": has_flex,
         "shared_overlap": has_shared and experts > 1,
         f"etp={of_expert}": has_etp,
@@ -217,6 +224,15 @@ def read_layout(args: Arguments, ranks: LaunchRanks, deepspeed: DeepSpeed) -> La
     if found.zero < 2 and args.has("overlap-moe-expert-parallel-comm") and experts > 1:
         found.more += ["ep_overlap", "delay_wgrad"] if args.has("delay-wgrad-compute") else ["ep_overlap"]
     return found
+
+
+def _check_gathering(args: Arguments, *, has_shared: bool) -> None:
+    """Add what Megatron-LM refuses where tokens are gathered (transformer_config.py), which is its default."""
+    if (args.text("moe-router-dtype") or "none").lower() != "none":
+        args.notes.append("--moe-router-dtype: is not modelled with allgather; experts' results are summed in 16 bits")
+    for name in ("overlap-moe-expert-parallel-comm", *(["moe-shared-expert-overlap"] if has_shared else [])):
+        if args.has(name):
+            args.fault(name, "goes with --moe-token-dispatcher-type alltoall; by default tokens are gathered")
 
 
 def _read_shards(args: Arguments, deepspeed: DeepSpeed, found: LaunchDegrees) -> None:

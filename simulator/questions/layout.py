@@ -15,10 +15,11 @@ Schedule = Literal["1f1b", "gpipe", "zero-bubble", "zb-v", "v-half", "v-min", "d
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 CpComm = Literal["p2p", "a2a", "all_gather"]
 CP_COMMS: tuple[CpComm, ...] = get_args(CpComm)
+EpComm = Literal["a2a", "all_gather"]
 Process = Literal["each", "loop", "dataparallel"]
 PROCESSES: tuple[Process, ...] = get_args(Process)
 _DEGREE = From(1, 10**6)
-_WORDED: dict[str, tuple[str, ...]] = {"schedule": SCHEDULES, "cp_comm": CP_COMMS}
+_WORDED: dict[str, tuple[str, ...]] = {"schedule": SCHEDULES, "cp_comm": CP_COMMS, "ep_comm": get_args(EpComm)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +41,7 @@ class Layout(Checked):
     dp: Annotated[int, _DEGREE] | None = None
     ep: Annotated[int, _DEGREE] = 1
     etp: Annotated[int, _DEGREE] | None = None
+    ep_comm: EpComm = "a2a"
     flex: bool = False
     ep_overlap: bool = False
     delay_wgrad: bool = False
@@ -79,6 +81,14 @@ class Layout(Checked):
             yield f"order names {', '.join(AXES)} each once, nearest ranks first: {'-'.join(ORDER)}"
 
     def _expert_faults(self) -> Iterator[str]:
+        if self.gathers_tokens:
+            words = [word for word in ("flex", "ep_overlap", "shared_overlap") if getattr(self, word)]
+            if self.expert_ranks == 1:
+                yield f"ep_comm={self.ep_comm} brings tokens to experts on other ranks; add ep=2 or more"
+            elif words:
+                yield f"ep_comm={self.ep_comm} and {words[0]} do not go together: one gathers, the other sends tokens"
+            elif self.tp > 1 and not self.sp:
+                yield f"ep_comm={self.ep_comm} gathers different tokens; with tp={self.tp}, add sp"
         if self.flex and self.ep == 1:
             yield "flex dispatches tokens to experts; add ep=2 or more"
         if self.ep_overlap and self.ep == 1:
@@ -113,6 +123,11 @@ class Layout(Checked):
     def expert_tp(self) -> int:
         """Ranks that split each expert (``etp``, or ``tp`` by default)."""
         return self.tp if self.etp is None else self.etp
+
+    @property
+    def gathers_tokens(self) -> bool:
+        """Whether each rank gathers the tokens of all ranks of its experts, and keeps those for its own."""
+        return self.ep_comm == "all_gather"
 
     @property
     def expert_ranks(self) -> int:

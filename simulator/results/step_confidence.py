@@ -144,6 +144,7 @@ def _unmeasured(result: TrainingRun) -> str:
         "with an optimiser on the host": question.offload != "none",
         "whose batch norms are of all ranks' samples": question.layout.sync_bn and result.device_count > 1,
         "of several programs that share their device": question.programs > 1,
+        "whose ranks gather the tokens of experts": question.layout.gathers_tokens,
     }
     return next((f"no measured step {words}" for words, found in aspects.items() if found), "")
 
@@ -155,10 +156,11 @@ def memory_band(result: TrainingRun, total_bytes: float) -> tuple[float, float] 
     """Return the bytes between which *total_bytes*, a need of *result*, lie with a probability of 80 %.
 
     None where nobody measured it: other than in the training of transformers on GPUs, with parameter servers, for
-    several programs on a device, with an optimiser on the host, and for frameworks without measured memory.
+    several programs on a device, with an optimiser on the host, where ranks gather the tokens of experts, and for
+    frameworks without measured memory.
     """
     step = result.step
-    other = result.question.programs > 1 or result.servers or result.offload
+    other = result.question.programs > 1 or result.servers or result.offload or result.question.layout.gathers_tokens
     if not _trains_on_gpus(result) or step.family != "transformer" or other:
         return None
     spread = memory_spreads().get(MEMORY_CLASSES.get(step.options.framework, ""))

@@ -19,11 +19,12 @@ SEARCHED: tuple[Recompute, ...] = ("none", "selective", "full")  # what is recom
 _LEAST_TOKENS = 1024  # of a sequence on each rank: fewer do not fill a device
 _MOST_CHUNKS = 8  # per pipeline stage
 _FAR: tuple[Axis, ...] = ("tp", "cp", "pp", "dp")  # pipeline stages close together, data-parallel replicas far apart
-_OF_EXPERTS = ("flex", "ep_overlap", "delay_wgrad", "shared_overlap")  # words that go with ep
+_OF_EXPERTS = ("ep_comm", "flex", "ep_overlap", "delay_wgrad", "shared_overlap")  # words that go with ep
 _BESIDE = {  # what goes with a word that is parsed by itself
-    **dict.fromkeys(("flex", "ep_overlap", "shared_overlap"), "ep=2,"),
+    **dict.fromkeys(("ep_comm", "flex", "ep_overlap", "shared_overlap"), "ep=2,"),
     **dict.fromkeys(("vp", "schedule", "blocks"), "pp=2,"),
     "delay_wgrad": "ep=2,ep_overlap,",
+    "cp_comm": "cp=2,",
     "sp": "tp=2,",
     "tp_overlap": "tp=2,sp,",
     "shards": "zero=1,",
@@ -116,8 +117,9 @@ class Space:
         )
         found = []
         for way in ways:
-            goes_with = {"tp_overlap": way["sp"], **dict.fromkeys(_OF_EXPERTS, way["ep"] > 1)}
-            overlaps: dict[str, Any] = {name: True for name, goes in goes_with.items() if goes and known.get(name)}
+            goes_with = {"tp_overlap": way["sp"], "cp_comm": way["cp"] > 1}
+            goes_with |= dict.fromkeys(_OF_EXPERTS, way["ep"] > 1)
+            overlaps = {name: known[name] for name, goes in goes_with.items() if goes and known.get(name)}
             with suppress(InputError):  # what does not go together
                 found.append(Layout(**way, **overlaps))
         return found

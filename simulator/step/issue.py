@@ -135,6 +135,9 @@ class _Issuer:
             run = KernelRun(Streaming("copy", operator.elements, n_bytes, n_bytes))
             copied = replace(self.streamed(f"{layer.name} (copied)", part, run, layer.name), needs=needs)
             yield from [copied] * times
+        extra = self.extras.get((layer.name, part))
+        for sent in extra.sent if extra is not None else ():
+            yield Launch(f"{layer.name} (routing)", part, host_s, NOTHING, layer=layer.name, sent=sent, needs=needs)
         if layer.name in self.looks and operator.axis == "ep" and not operator.flex:
             name, size_bytes = f"{layer.name} (probabilities)", self.looks[layer.name] * ELEMENT_BYTES["fp32"]
             sent = LayerCollective("ep", "all-to-all", size_bytes)

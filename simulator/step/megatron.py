@@ -5,7 +5,7 @@ from simulator.records import replace
 from simulator.step.precision import has_master, storage_of
 from simulator.workload.backward import SavedTensors, read_elements
 from simulator.workload.network import Layer, Network, block_name, once, readers_of
-from simulator.workload.operators import Attention, Elementwise, GroupedLinear, Linear, Reduction
+from simulator.workload.operators import Attention, Elementwise, Exchange, GroupedLinear, Linear, Reduction
 from simulator.workload.precision import ELEMENT_BYTES
 
 
@@ -72,10 +72,21 @@ def saved_by_megatron(network: Network, saved: SavedTensors, element_bytes: int)
 
 @once
 def steps_inside(network: Network) -> frozenset[int]:
-    """Return the tensors between the steps of one function, which are never in memory."""
+    """Return the tensors between the steps of one function, never in memory, and those in a buffer that always is."""
     after = readers_of(network)
     inside = (layer.output for layer in network.layers if _is_step(layer) and after.get(layer.output))
-    return frozenset(tensor for tensor in inside if all(map(_is_step, after[tensor])))
+    gathered = (layer.output for layer in network.layers if _gathers(layer))
+    return frozenset((*(tensor for tensor in inside if all(map(_is_step, after[tensor]))), *gathered))
+
+
+@once
+def token_buffer(network: Network) -> int:
+    """Return the elements of the buffer that always exists for the tokens of all ranks of experts (``mpu``)."""
+    return max((network.elements[layer.output] for layer in network.layers if _gathers(layer)), default=0)
+
+
+def _gathers(layer: Layer) -> bool:
+    return isinstance(layer.operator, Exchange) and layer.operator.gathers_tokens
 
 
 def _is_step(layer: Layer) -> bool:

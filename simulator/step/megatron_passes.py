@@ -6,6 +6,7 @@ from math import comb
 
 from simulator.questions.options import StepOptions
 from simulator.records import dataclass, replace
+from simulator.step.launch import LayerCollective
 from simulator.step.precision import storage_of
 from simulator.workload import operators as ops
 from simulator.workload.kernels import Streaming
@@ -34,6 +35,7 @@ class ExpertExtras:
     after: tuple[Streaming, ...] = ()
     calls: int = 0  # of plain torch for all of these, besides the layer's own
     waits: bool = False  # the host, for the device before ``own``
+    sent: tuple[LayerCollective, ...] = ()  # besides an exchange's own
 
 
 Extras = Mapping[tuple[str, str], ExpertExtras]  # by layer, and "forward" or "backward"
@@ -150,6 +152,12 @@ class _Mixture:
     tokens: int
 
     @property
+    def gathered(self) -> int:
+        """Tokens of all ranks that are here before rows are taken, if ranks gather them; 0 otherwise."""
+        exchange = self.exchange
+        return exchange.elements // self.first.inputs if exchange is not None and exchange.gathers_tokens else 0
+
+    @property
     def arriving(self) -> int:
         """Rows that arrive if a token is sent once to each rank that has experts of it, with balanced routing."""
         chosen, here = self.combine.cols, self.first.experts
@@ -171,13 +179,15 @@ def expert_passes(network: Network, element: int, *, narrow: bool) -> Extras:
             tokens = products[0].rows // combine.cols
             if products[0].routing != Routing():  # rows are those of the busiest rank, or fewer than are routed
                 tokens = combine.rows // products[-1].outputs
+            sent = [x for x in layers if isinstance(x.operator, ops.Exchange) and x.operator.axis == "ep"]
+            exchange = sent[0].operator if sent and isinstance(sent[0].operator, ops.Exchange) else None
+            if exchange is not None and exchange.gathers_tokens:
+                tokens = network.elements[sent[0].inputs[0]] // products[0].inputs
             experts = max(products[0].experts, router.operator.output_elements // tokens)
-            sent = [x.operator for x in layers if isinstance(x.operator, ops.Exchange) and x.operator.axis == "ep"]
-            exchange = sent[0] if sent else None
             mixture = _Mixture(layers, products[0], products[-1], combine, exchange, experts, tokens)
             one = _copy(tokens * experts, _WIDE, _WIDE)
             for way, count in CHOOSING.items():
-                counts = COUNTING if mixture.exchange is not None and way == "forward" else 0
+                counts = COUNTING if exchange is not None and not mixture.gathered and way == "forward" else 0
                 found[router.name, way] = ExpertExtras((one,) * count, calls=count - 1 + counts)
             found.update(_layers(mixture, element, narrow=narrow))
     return found
@@ -185,8 +195,8 @@ def expert_passes(network: Network, element: int, *, narrow: bool) -> Extras:
 
 def _layers(m: _Mixture, element: int, *, narrow: bool) -> Extras:
     hidden, rows = m.first.inputs, m.first.rows * m.first.inputs
-    there, back = (each(m.tokens * hidden, rows, element) for each in (rows_spread, rows_gathered))
-    sorts = m.exchange is not None and m.first.experts > 1
+    there, back = (each((m.gathered or m.tokens) * hidden, rows, element) for each in (rows_spread, rows_gathered))
+    sorts = m.exchange is not None and m.first.experts > 1 and not m.gathered
     into = out = (_copy(rows, element, element),) * (sorts + narrow)
     laid: tuple[Streaming, ...] = (there,)
     summed: tuple[Streaming, ...] = (back,)
@@ -211,7 +221,12 @@ def _layers(m: _Mixture, element: int, *, narrow: bool) -> Extras:
                     ExpertExtras(before=(*into, *backward), calls=calls_back),
                 )
         elif isinstance(layer.operator, ops.Copy):
-            ways = ExpertExtras(laid), ExpertExtras(summed)
+            ways = _taken(m, laid, summed, element) if m.gathered else (ExpertExtras(laid), ExpertExtras(summed))
+        elif m.gathered and layer.operator is m.exchange:
+            n = m.gathered * m.experts
+            own = n * element
+            sent = LayerCollective("ep", "all-gather", n), LayerCollective("ep", "all-gather", own)
+            ways = ExpertExtras(sent=sent), ExpertExtras(sent=(LayerCollective("ep", "reduce-scatter", own),))
         elif isinstance(layer.operator, ops.Reduction):
             ways = ExpertExtras(summed), ExpertExtras(laid)
         elif isinstance(layer.operator, ops.Elementwise):
@@ -219,6 +234,19 @@ def _layers(m: _Mixture, element: int, *, narrow: bool) -> Extras:
         if ways is not None:
             found[layer.name, "forward"], found[layer.name, "backward"] = ways
     return found
+
+
+def _taken(
+    m: _Mixture, laid: tuple[Streaming, ...], summed: tuple[Streaming, ...], element: int
+) -> tuple[ExpertExtras, ExpertExtras]:
+    """Return how rows of experts here are taken out of gathered tokens, once the host knows how many they are."""
+    n = m.gathered * m.first.experts
+    mask, probabilities, counted = _copy(n, 1, 1), _copy(n, element, element), _copy(n, 1, 0, "add")
+    places, chosen = _copy(n, 1, _WIDE), _copy(n, 1 + element, 0)
+    after = places, mask, probabilities, chosen  # ``permute``'s map of rows; both turned, and those of rows selected
+    whole = _copy(m.gathered * m.experts, 0, element, "fill")  # the gradient: zeros, where those of experts here go
+    before = _copy(n, 1, element), probabilities, whole, probabilities
+    return ExpertExtras(laid, (mask, probabilities, counted), after, waits=True), ExpertExtras(summed, before)
 
 
 def _activation(m: _Mixture, element: int) -> tuple[ExpertExtras, ExpertExtras]:
@@ -257,6 +285,7 @@ def looks_of(network: Network) -> dict[str, int]:
         operator, block = layer.operator, block_name(layer.name)
         rows = operator.rows if isinstance(operator, ops.GroupedLinear) and operator.experts > 1 else 0
         if layer.part == "experts" and (rows or isinstance(operator, ops.Exchange)):
-            name, before = found.get(block, (layer.name, 0))
+            waited = "" if isinstance(operator, ops.Exchange) and operator.gathers_tokens else layer.name
+            name, before = found.get(block, (waited, 0))
             found[block] = name, before or rows
     return dict(found.values())

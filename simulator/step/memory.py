@@ -9,7 +9,7 @@ from simulator.questions.options import StepOptions, of_tensors
 from simulator.questions.where import TODAY, Software
 from simulator.records import dataclass, field, fields, own_data, replace
 from simulator.step.conversions import formats_of, nvfp4_weights
-from simulator.step.megatron import buffer_element_bytes, has_gradient_buffer, shared_gradients
+from simulator.step.megatron import buffer_element_bytes, has_gradient_buffer, shared_gradients, token_buffer
 from simulator.step.moments import Moment, tape_of
 from simulator.step.precision import casts, gathered_bytes, has_master, storage_of, updated_bytes, weight_bytes
 from simulator.step.recompute import of_blocks
@@ -110,6 +110,7 @@ class NetworkMemory:
     largest: int = 0  # trained parameter
     quantised: int = 0  # weights kept in nvfp4 besides, by rows and transposed
     unread_gradients: int = 0  # that a framework allocates, and nobody reads
+    token_buffer: int = 0  # tokens of all ranks of experts, in the format of activations
     state_bytes: int = 0  # of the optimiser
     packed: int = 0  # frozen weights kept in nf4, in ``packed_bytes``
     packed_bytes: int = 0
@@ -186,8 +187,9 @@ def held_in(network: Network, options: StepOptions, *, in_blocks: bool = False) 
     moments = tape_of(network, options, parameter_gradient_bytes(options), in_blocks=in_blocks).moments
     is_written = has_gradient_buffer(options) and options.accumulation == "product"
     unread = shared_gradients(network) if is_written else 0
+    tokens = token_buffer(network) if options.framework == "megatron" else 0
     layers = tuple([layer.name for layer in network.layers])
-    return replace(held, moments=moments, unread_gradients=unread, layers=layers)
+    return replace(held, moments=moments, unread_gradients=unread, token_buffer=tokens, layers=layers)
 
 
 def has_wide_shards(options: StepOptions, shares: Shares) -> bool:

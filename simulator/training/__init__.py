@@ -25,7 +25,8 @@ def divided(network: Network, layout: Layout, *, captured: bool = False) -> Netw
 
         network = synchronised(network, layout.dp or 1, captured=captured)
     by_rows = layout.tp == 1 or layout.sp
-    return expert_split(network, layout.ep, layout.expert_tp, by_rows, layout.flex, layout.shared_overlap)
+    way = "all_gather" if layout.gathers_tokens else "flex" if layout.flex else "a2a"
+    return expert_split(network, layout.ep, layout.expert_tp, by_rows, way, layout.shared_overlap)
 
 
 _ROUNDS = 12

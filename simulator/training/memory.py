@@ -157,18 +157,19 @@ def rank_shares(
 
 
 def bucket_bytes_of(held: NetworkMemory, question: StepQuestion, layout: Layout) -> float:
-    """Return the bytes of the buckets into which a replica copies its gradients."""
+    """Return the bytes of the buckets into which a replica copies its gradients, and of gathered tokens' buffer."""
+    tokens = float(held.token_buffer * ELEMENT_BYTES[storage_of(question.options.precision)])
     is_part = has_gradient_buffer(question.options) and question.offload == "none"
     if is_part or layout.zero == 3 or question.offload == "optimizer+parameters":
-        return 0.0
+        return tokens
     if not _has_buckets(question, layout) or question.options.mode not in ("train", "backward"):
-        return 0.0
+        return tokens
     element = gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
     buckets = float(held.trained_count * element)
     is_freed = _leave(question, layout) or (layout.zero and has_master(question.options.precision))
     if is_freed:  # once it is scattered
         buckets = min(buckets, question.bucket_bytes + held.largest * element)
-    return buckets
+    return buckets + tokens
 
 
 def _has_buckets(question: StepQuestion, layout: Layout) -> bool:
@@ -220,7 +221,7 @@ def _communicators(placement: Placement, question: StepQuestion, network: Networ
                 carried.setdefault(exchange.axis, set()).add((op, float(exchange.elements * element)))
     for axis, bundles in placement.within_layers().items():
         if axis != "dp" and (axis != "ep" or not layout.flex):  # statistics go with the gradients
-            n_peers = {"ep": layout.ep - 1, "cp": 1}.get(axis, 0)
+            n_peers = {"ep": 0 if layout.gathers_tokens else layout.ep - 1, "cp": 1}.get(axis, 0)
             yield _unlike(bundles), carried.get(axis, set()), n_peers
     yield from _of_parameters(placement, question, network)
     if layout.pp > 1:

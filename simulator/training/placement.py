@@ -65,6 +65,9 @@ class Placement:
         found = {str(axis): self.layer_groups(axis) for axis in axes if getattr(layout, axis) > 1}
         if layout.sync_bn and self._degrees["dp"] > 1:
             found["dp"] = self.layer_groups("dp")
+        if layout.gathers_tokens:
+            found["ep"] = self._in_runs("all of experts", layout.expert_ranks, lambda run: [run])
+            return found
         if layout.ep > 1:
             found["ep"] = self.expert_groups()
         if layout.expert_tp > 1:

@@ -52,7 +52,7 @@ MIXTRAL = (
     "--ffn-hidden-size 14336 --num-attention-heads 32 --seq-length 4096 --max-position-embeddings 32768 "
     "--micro-batch-size 1 --global-batch-size 256 --num-experts 8 --moe-router-topk 2 --moe-grouped-gemm "
     "--expert-model-parallel-size 8 --tokenizer-type Llama2Tokenizer --tokenizer-model /x/tokenizer.model "
-    f"--moe-aux-loss-coeff 1e-2 {OF_LLAMA}"
+    f"--moe-aux-loss-coeff 1e-2 --moe-token-dispatcher-type alltoall {OF_LLAMA}"
 )
 SCRIPT = r"""#!/bin/bash
 # Trains GPT-3 175B.
@@ -173,11 +173,29 @@ def test_vocabularies_are_padded_as_megatron_pads_them() -> None:
     assert words("--tokenizer-type GPT2BPETokenizer") == 51200
 
 
-def test_how_tokens_reach_experts_is_remarked_on() -> None:
-    line = MIXTRAL.replace("--moe-grouped-gemm", "--moe-token-dispatcher-type allgather")
-    assert [note.split()[0] for note in read_launch(line).notes] == [
-        "--moe-grouped-gemm:",
-        "--moe-token-dispatcher-type",
+def test_experts_without_grouped_products_are_remarked_on() -> None:
+    line = MIXTRAL.replace("--moe-grouped-gemm", "")
+    assert [note.split()[0] for note in read_launch(line).notes] == ["--moe-grouped-gemm:"]
+
+
+def test_how_tokens_reach_experts_is_megatrons_default() -> None:
+    """``allgather``, of tp x ep ranks, unless a line says otherwise, DeepSpeed runs it, or tokens are the same."""
+    plain = MIXTRAL.replace("--moe-token-dispatcher-type alltoall", "")
+    for more in ("", "--moe-token-dispatcher-type allgather", "--moe-router-dtype fp32"):
+        found = read_launch(f"{plain} {more}")
+        assert "ep_comm=all_gather" in str(found.options["parallel"]).split(",")
+        assert len(found.notes) == ("fp32" in more)
+    alone = plain.replace("--expert-model-parallel-size 8", "")
+    assert "ep_comm" not in str(options(alone)["parallel"])
+    assert "ep_comm" in str(options(f"{alone} --tensor-model-parallel-size 2 --sequence-parallel")["parallel"])
+    for more in ("--moe-token-dispatcher-type flex", "--moe-enable-deepep", "--moe-token-dispatcher-type alltoall_seq"):
+        assert "ep_comm" not in str(options(f"{plain} {more}")["parallel"])
+    refused = "--moe-shared-expert-intermediate-size 64 --moe-shared-expert-overlap --overlap-moe-expert-parallel-comm"
+    with pytest.raises(InputError) as error:
+        options(f"{plain} {refused}")
+    assert [fault.message.split()[0] for fault in error.value.faults] == [
+        "--overlap-moe-expert-parallel-comm:",
+        "--moe-shared-expert-overlap:",
     ]
 
 

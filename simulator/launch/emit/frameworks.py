@@ -86,6 +86,7 @@ def _network(question: StepQuestion, found: Emission) -> None:
     }
     if number("experts"):
         dense, code = number("dense_layers"), entry.code
+        dispatcher = "allgather" if question.layout.gathers_tokens else None if question.layout.flex else "alltoall"
         latent = code if isinstance(code, LatentAttentionMixture) else None
         found.options |= {
             "--num-experts": sizes["experts"],
@@ -103,7 +104,7 @@ def _network(question: StepQuestion, found: Emission) -> None:
             "--qk-pos-emb-head-dim": latent and latent.rotary_size,
             "--v-head-dim": latent and latent.value_size,
             "--q-lora-rank": (latent and latent.query_rank) or None,
-            "--moe-token-dispatcher-type alltoall": not question.layout.flex,
+            "--moe-token-dispatcher-type": dispatcher,
         }
     attention, loss = str(sizes.get("attention")), sizes.get("cross_entropy")
     window = number("window")
@@ -122,6 +123,7 @@ def _network(question: StepQuestion, found: Emission) -> None:
         "dropout apart from the addition after it; one kernel does both": apart,
         "adapters (LoRA)": number("lora") > 0,
         "shared_overlap; no expert is shared": question.layout.shared_overlap and not number("shared_inner"),
+        "ep_comm=all_gather; the network has no experts": question.layout.gathers_tokens and not number("experts"),
         "a step without its loss": sizes.get("loss", 1) == 0,
     }
 
@@ -388,6 +390,7 @@ def _titan_layout(layout: Layout, layers: int, found: Emission) -> None:
         f"etp={layout.etp}": layout.etp not in (None, layout.tp),
         f"cp_comm={layout.cp_comm}; keys circulate among parts of a sequence": layout.cp_comm != "p2p",
         "flex; tokens go by an all-to-all": layout.flex,
+        f"ep_comm={layout.ep_comm}; tokens go by an all-to-all": layout.gathers_tokens,
         "ep_overlap; computing waits for the all-to-all": layout.ep_overlap,
         "delay_wgrad; gradients of parameters come with the others": layout.delay_wgrad,
         "shared_overlap; the shared expert runs after the others": layout.shared_overlap,

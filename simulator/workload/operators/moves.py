@@ -129,6 +129,11 @@ class Exchange(Operator):
     wide: bool = False
 
     @property
+    def gathers_tokens(self) -> bool:
+        """Whether it brings the tokens of all ranks of experts to each of them."""
+        return self.axis == "ep" and self.forward == "all-gather"
+
+    @property
     def passes_gradient(self) -> bool:
         return self.backward in (None, "all-reduce")  # which sums in place
 

@@ -101,16 +101,27 @@ def _loss(call: Any) -> tuple[operator.Operator, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Reduction(operator.Rows):
-    """A sum, mean or maximum over each of ``rows`` rows of ``cols`` elements."""
+    """A sum, mean or maximum over each of ``rows`` rows of ``cols`` elements.
+
+    ``added``: only so many elements are here, and are added to zeros (``scatter_add``); other ranks have the rest.
+    """
 
     from_torch: ClassVar = {**dict.fromkeys(_TORCH["sums"], _reduction), **dict.fromkeys(_TORCH["losses"], _loss)}
 
+    added: int = 0
+
     def forward_kernels(self, precision: Precision) -> operator.Kernels:
+        if self.added:
+            size = ELEMENT_BYTES[precision]
+            zeros = Streaming("fill", self.rows, 0, self.rows * size)
+            return zeros, Streaming("add", self.added, 2 * self.added * size, self.added * size)
         return (Rowwise("sum", self.rows, self.cols, precision),)
 
     def input_gradients(self, precision: Precision) -> operator.Kernels:
         """Return the kernels of the inputs' gradients: that of a row is written to every element of it."""
-        n, size = self.rows * self.cols, ELEMENT_BYTES[precision]
+        n, size = self.added or self.rows * self.cols, ELEMENT_BYTES[precision]
+        if self.added:
+            return (Streaming("copy", n, n * size, n * size),)
         return (Streaming("fill", n, self.rows * size, n * size),)
 
 

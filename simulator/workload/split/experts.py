@@ -7,7 +7,7 @@ from simulator.errors import InputError, divisors, mention, refused
 from simulator.records import replace
 from simulator.workload import Collective
 from simulator.workload.network import Layer, Network, Parameter, once
-from simulator.workload.operators import Elements, Exchange, GroupedLinear
+from simulator.workload.operators import Elements, Exchange, GroupedLinear, Reduction
 from simulator.workload.split import Splitter
 
 _Ways = tuple[Collective | None, Collective | None]  # collectives of the forward and the backward pass
@@ -16,24 +16,26 @@ _THERE: _Ways = ("all-to-all", "all-to-all")
 
 @once
 def expert_split(
-    network: Network, ranks: int, shards: int = 1, gathers: bool = True, flex: bool = False, beside: bool = False
+    network: Network, ranks: int, shards: int = 1, gathers: bool = True, comm: str = "a2a", beside: bool = False
 ) -> Network:
     """Return one rank's part of *network*, with the experts divided among *ranks* and each split into *shards*.
 
-    *gathers*: the ranks that split an expert have different tokens.  *flex*: as in Exchange.  *beside*: a shared expert
-    runs while tokens are on their way.
+    *gathers*: the ranks that split an expert have different tokens.  *comm*: how tokens reach experts: ``a2a``,
+    ``flex`` as in Exchange, or ``all_gather``, all tokens of *ranks* x *shards* at once (Megatron-Core's
+    ``MoEAllGatherTokenDispatcher``).  *beside*: a shared expert runs while tokens are on their way.
 
     Raises InputError if the experts, or their columns, do not divide evenly, or none is shared.
     """
     if ranks == shards == 1:
         return network
     if not any(_is_of_experts(layer) for layer in network.layers):
-        if ranks > 1:
+        if ranks > 1 or comm == "all_gather":
             loops = any(layer.part == "experts" for layer in network.layers)
+            asked = f"ep={ranks}" if ranks > 1 else f"ep_comm={comm}"
             why = "calls its experts in a loop" if loops else "has no experts"
-            raise refused("layout", f"ep={ranks}: {network.name} {why}")
+            raise refused("layout", f"{asked}: {network.name} {why}")
         return network
-    found = _Splitter(network, ranks, shards, gathers=gathers, flex=flex).run()
+    found = _Splitter(network, ranks, shards, gathers=gathers, comm=comm).run()
     return _with_shared_beside(found) if beside else found
 
 
@@ -87,9 +89,9 @@ def beside_exchanges(network: Network) -> dict[str, str]:
 class _Splitter(Splitter):
     of_part = "experts"
 
-    def __init__(self, network: Network, ranks: int, shards: int, *, gathers: bool, flex: bool) -> None:
+    def __init__(self, network: Network, ranks: int, shards: int, *, gathers: bool, comm: str) -> None:
         super().__init__(network, ranks)
-        self._shards, self._gathers, self._flex = shards, gathers, flex
+        self._shards, self._gathers, self._comm, self._flex = shards, gathers, comm, comm == "flex"
         products = (layer.operator for layer in network.layers if isinstance(layer.operator, GroupedLinear))
         self._surplus = next(operator.busiest_share(ranks) for operator in products if operator.experts > 1)
         self._times = self._surplus * (shards if gathers else 1)  # rows that a rank multiplies per row that it sends
@@ -102,6 +104,9 @@ class _Splitter(Splitter):
                 self._layers += mine
                 continue
             first, end = products[0], products[-1] + 1
+            if self._comm == "all_gather":
+                self._add_gathered(mine, first, end)
+                continue
             # The copies per token: the ratio of what enters to the tensor that it is copied from.
             entering = mine[first].inputs[0]
             read = next((layer.inputs[0] for layer in mine[:first] if layer.output == entering), entering)
@@ -126,7 +131,7 @@ class _Splitter(Splitter):
             there = self._append(f"{first.name}.enter", Exchange("etp", *ways, enter, enter), there)
         for layer in layers:
             if layer is not last:
-                self._elements[layer.output] = round(self._elements[layer.output] * self._times) // self._shards
+                self._resize(layer)
             inputs = tuple(there if tensor == entering else tensor for tensor in layer.inputs)
             self._layers.append(replace(self._part_of(layer, is_last=layer is last), inputs=inputs))
         result = self._new(round(n_out * self._times))
@@ -139,6 +144,39 @@ class _Splitter(Splitter):
         if self._ranks > 1:
             back = Exchange("ep", *_THERE, returned, n_out, copies, self._flex)
             self._append(f"{last.name}.return", back, result, last.output)
+
+    def _add_gathered(self, layers: Sequence[Layer], first: int, end: int) -> None:
+        """Add *layers*, whose products are from *first* to *end*, on all tokens, and the exchanges around them."""
+        lays = next(n for n, layer in enumerate(layers) if layer.output == layers[first].inputs[0])
+        sums = next(n for n in range(end, len(layers)) if isinstance(layers[n].operator, Reduction))
+        lay, total, n_own = layers[lays], layers[sums], self._elements[layers[lays].inputs[0]]
+        whole = n_own * self._ranks * self._shards
+        exchange = Exchange("ep", "all-gather", "reduce-scatter", whole, whole)
+        self._layers += layers[:lays]
+        gathered = self._append(f"{layers[first].name}.gather", exchange, lay.inputs[0])
+        for place, layer in enumerate(layers[lays:sums], lays):
+            if first <= place < end:
+                self._layers.append(self._part_of(layer, is_last=place == end - 1))
+                self._resize(layer, split=place < end - 1)
+                continue
+            inputs = (gathered, *layer.inputs[1:]) if place == lays else layer.inputs
+            if not isinstance(layer.operator, Elements):
+                raise refused("layout", f"ep_comm=all_gather: cannot divide {layer.name}, between tokens and experts")
+            self._resize(layer, split=False)
+            part = replace(layer.operator, elements=self._elements[layer.output])
+            self._layers.append(replace(layer, operator=part, inputs=inputs))
+        assert isinstance(total.operator, Reduction)
+        here = replace(total.operator, rows=whole, added=self._elements[total.inputs[0]])
+        summed = self._new(whole)
+        self._layers.append(replace(total, operator=here, output=summed))
+        back = Exchange("ep", "reduce-scatter", "all-gather", whole, n_own)
+        self._append(f"{total.name}.scatter", back, summed, total.output)
+        self._layers += layers[sums + 1 :]
+
+    def _resize(self, layer: Layer, *, split: bool = True) -> None:
+        """Make the result of *layer* that of the rows here; *split*: of a rank's part of its columns."""
+        elements = round(self._elements[layer.output] * self._times)
+        self._elements[layer.output] = elements // self._shards if split else elements
 
     def _part_of(self, layer: Layer, *, is_last: bool) -> Layer:
         operator, ranks, shards = layer.operator, self._ranks, self._shards
