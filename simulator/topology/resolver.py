@@ -24,6 +24,7 @@ _Near = tuple[str, Collection[str]] | None
 AnyKind = TypeVar("AnyKind", bound=Part)
 _NAMED = 4  # the most names of a range to report
 _MAX_WIRES = 262_144
+_LEAST_POWER = 0.25  # of its own: the lowest limit that drivers list is 100 of 400 W (A100), 200 of 700 W (H100)
 MOST_NVLINKS = 72  # for a GPU without a part: twice the 36 of the newest announced one (Rubin)
 _NUMBERED = re.compile(r"gpu\d+", re.ASCII)
 _AS_WRITTEN = ("name", "description", "aliases", "transport", "price_per_hour", "trays", "shared_network")
@@ -93,11 +94,12 @@ class Resolver:
         n_gpus = sum(d.kind == "gpu" for d in self.devices.values())
         if n_gpus % self.spec.trays and not self.faults:
             self.fault(("trays",), f"{n_gpus} GPUs cannot be divided evenly among {self.spec.trays} trays")
+        held: list[str] = []
         if not self.faults:
             self._whole()
             self._ports(wires)
             self._connected(wires)
-            self._within_power()
+            held = self._within_power()
         self.raise_faults()
         devices, n_nodes = t.on_hosts(list(self.devices.values()), wires)
         told = self.source, self.devices, self.keys, wires
@@ -107,15 +109,15 @@ class Resolver:
             wires=tuple(wires),
             n_nodes=n_nodes,
             file=self.source.file,
-            notes=(*t.lane_notes(*told), *t.cable_notes(*told)),
+            notes=(*t.lane_notes(*told), *t.cable_notes(*told), *dict.fromkeys(held)),
         )
 
-    def _within_power(self) -> None:
-        """Hold each GPU to its share of ``power_budget``, as the limits of ``nvidia-smi -pl`` do."""
-        budget_W, path = self.spec.power_budget, ("power_budget",)
+    def _within_power(self) -> list[str]:
+        """Hold each GPU to its share of ``power_budget``, as the limits of ``nvidia-smi -pl`` do, and return notes."""
+        budget_W, path, notes = self.spec.power_budget, ("power_budget",), list[str]()
         gpus = [(each, each.part) for each in self.devices.values() if isinstance(each.part, GpuPart)]
         if budget_W is None or not gpus:
-            return
+            return []
         share_W = budget_W / len(gpus)
         for device, part in gpus:
             if part.board_power is None:
@@ -123,9 +125,16 @@ class Resolver:
                     path,
                     f"power_budget: {device.name} has no board_power, which its share, {share_W:.0f} W, would lower",
                 )
+            elif share_W < part.board_power * _LEAST_POWER:
+                least = f"no board takes a limit below {part.board_power * _LEAST_POWER:.0f} W, a quarter of its own"
+                self.fault(path, f"power_budget: {device.name} would have {share_W:.0f} W of it; {least}")
             elif share_W < part.board_power:
+                notes.append(
+                    f"power_budget: holds each {device.part_name} to {share_W:.0f} of {part.board_power:.0f} W"
+                )
                 held = part.model_copy(update={"board_power": share_W})
                 self.devices[device.name] = replace(device, part=held)
+        return notes
 
     def part(self, name: str | None, kind: type[AnyKind], path: _Path) -> AnyKind | None:
         """Return the part *name* of the file or catalogue; None without *name*, or after a fault if there is none."""

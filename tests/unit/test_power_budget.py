@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from simulator import simulate
+from simulator.cli import run
 from simulator.errors import InputError
 from simulator.topology.load import load_topology
 
@@ -48,3 +49,14 @@ def test_where_it_cannot_be_divided(tmp_path: Path) -> None:
         InputError, match=r"two.yaml:3:\d+: power_budget: is one machine's; put it into the file of the node"
     ):
         load_topology(str(file))
+
+
+def test_the_answer_says_so_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    network = ["--workload", "llama3-8b", "--set", "layers=2", "--batch", "1", "--seq-len", "2048"]
+    assert run(["--topology", machine(tmp_path, "1 kW"), *network]) == 0
+    assert "warning: power_budget: holds each h100-sxm5-80gb to 500 of 700 W" in capsys.readouterr().err
+
+
+def test_no_board_takes_so_low_a_limit(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"3:15: power_budget: gpu0 would have 150 W of it; .* below 175 W"):
+        load_topology(machine(tmp_path, "300 W"))
