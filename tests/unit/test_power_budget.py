@@ -35,6 +35,7 @@ def test_each_gpu_has_its_share(tmp_path: Path) -> None:
     assert first.board_power == 700.0  # type: ignore[union-attr]
 
 
+@pytest.mark.filterwarnings("ignore:power_budget")
 def test_less_power_takes_longer_and_no_more_energy(tmp_path: Path) -> None:
     asked = {"workload": "llama3-8b", "sizes": ["layers=2"], "batch": 2, "seq_len": 2048}
     times = [simulate(machine(tmp_path, f"{watt} W"), **asked).step_time_s for watt in (5000, 1400, 1000, 700)]
