@@ -165,8 +165,9 @@ class StepQuestion(Checked):
             asked = {"mode": self.options.mode, "framework": self.options.framework, "strategy": self.strategy}
             of_torch = {"mode": ("train",), "framework": ("pytorch", "deepspeed-zero3"), "strategy": ("nccl",)}
             wrong = [mention(name, value) for name, value in asked.items() if value not in of_torch[name]]
-            for words in wrong + ([mention("compiled")] if self.options.compiled else []):
-                yield f"{words}: sync_bn is torch.nn.SyncBatchNorm's, for training over NCCL, not compiled"
+            others = {"compiled": self.options.compiled, "divided": self.divided}
+            for words in wrong + [mention(name) for name, said in others.items() if said]:
+                yield f"{words}: sync_bn is torch.nn.SyncBatchNorm's, for equal training over NCCL, not compiled"
         yield from exchange_faults(self)
         if self.gpus is not None:
             yield from self.device_faults(len(self.gpus))

@@ -166,9 +166,10 @@ def test_statistics_and_gradients_take_turns() -> None:
     [
         ("sync_bn", {"workload": "vit-b-16"}, "sync_bn: vit-b-16 has no batch norm"),
         ("sync_bn", {"options": StepOptions(compiled=True)}, "not compiled"),
-        ("sync_bn", {"options": StepOptions(mode="forward")}, "for training over NCCL"),
+        ("sync_bn", {"options": StepOptions(mode="forward")}, "training over NCCL"),
         ("sync_bn", {"options": StepOptions(framework="tensorflow")}, "torch.nn.SyncBatchNorm's"),
         ("sync_bn", {"strategy": "ring"}, "over NCCL"),
+        ("sync_bn", {"divided": True}, "for equal training"),
         ("sync_bn", {"software": Software(libraries=(2021, 3))}, "sync_bn is PyTorch 1.12"),
         ("tp=2,sync_bn", {}, "sync_bn is for dp, zero and fsdp"),
         ("pp=2,sync_bn", {}, "sync_bn is for dp, zero and fsdp"),
