@@ -21,6 +21,7 @@ from simulator.results.step_confidence import memory_band_words, step_confidence
 from simulator.results.training_run import NOT_TRIED, Alternative, TrainingRun
 from simulator.step.memory import parameter_gradient_bytes
 from simulator.step.precision import updated_bytes
+from simulator.topology.parts import GpuPart
 from simulator.training.worker import AUTOGRAD, HOST, STREAM
 from simulator.units import format_duration, format_size
 from simulator.workload.operators import CLASSES
@@ -73,6 +74,7 @@ def step_view(result: TrainingRun) -> Iterator[Fact]:
     yield Fact("framework" if step.on_host else "host issues", "", format_duration(step.host_s), detail=True)
     if not step.on_host:
         yield Fact("device waits", "", format_duration(step.waiting_s), detail=True)
+        yield Fact("first step", first_step_words(result), detail=True)
     yield from _explained(result)
 
 
@@ -143,6 +145,19 @@ def _achieved(result: TrainingRun) -> str:
     convolves = any(kind.kind == "convolution" for kind in step.kinds)
     why = "Winograd's algorithm multiplies less than" if convolves else "causal attention computes half of what"
     return f"{used}; {why} is counted"
+
+
+_LOGGED_RANKS = 8
+
+
+def first_step_words(result: TrainingRun) -> str:
+    """Return how much longer first steps took in published logs of such steps; no step here is the first."""
+    step, options = result.step, result.question.options
+    plain = options.mode == "train" and options.framework == "pytorch" and result.question.where.nodes in (None, 1)
+    part, as_issued = result.timeline.machine.node(step.device).part, not (options.compiled or options.cuda_graph)
+    known = plain and as_issued and isinstance(part, GpuPart) and part.vendor == "nvidia"
+    alike = known and result.device_count <= _LOGGED_RANKS
+    return WORDS["first_step"].get((step.family or "") if alike else "", WORDS["first_step"][""])
 
 
 def has_baseline(result: TrainingRun) -> bool:

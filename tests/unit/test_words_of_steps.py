@@ -120,3 +120,23 @@ def test_throughput_is_of_a_device_above_and_of_all_in_results(capsys) -> None:
 def test_a_point_of_a_curve_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["scale", "--topology", "p3.8xlarge", "--gpus", "4..8", "--workload", "lenet", "--batch", "1"]) == 2
     assert capsys.readouterr().err == "simulate: --gpus 8: p3.8xlarge has 4 GPUs\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--topology dgx-h100 --gpus 1 --workload resnet18 --batch 8", "4.7 to 31 s longer in eight logs of ResNet-50"),
+        ("--topology dgx-h100 --workload bert-base --batch 2", "0.6 to 4.9 s longer in nine logs of BERT"),
+        ("--topology dgx-h100 --nodes 2 --workload resnet18 --batch 8", "longer, and not measured"),
+        ("--topology dgx-h100 --gpus 1 --workload resnet18 --batch 8 --cuda-graph", "longer, and not measured"),
+        ("--topology dgx-h100 --gpus 1 --workload lenet --batch 8 --mode inference", "longer, and not measured"),
+        ("--topology 8x-mi300x --gpus 1 --workload resnet18 --batch 8", "longer, and not measured"),
+    ],
+)
+def test_a_first_step_is_what_logs_of_such_steps_say(words: str, told: str, capsys) -> None:
+    """No step is simulated as the first of a run; without logs of its kind there is no figure."""
+    assert run([*words.split(), "-v"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("first step")]
+    assert told in line
+    assert run(words.split()) == 0
+    assert "first step" not in capsys.readouterr().out
