@@ -12,14 +12,7 @@ from simulator.results import taken
 from simulator.units import format_duration
 from validate.check.causes import CLEARLY
 from validate.check.check import CheckedLog, in_binary
-from validate.check.pace import (
-    SizeComparison,
-    Sizes,
-    links_document,
-    links_words,
-    outside,
-    slow_groups,
-)
+from validate.check.pace import SizeComparison, Sizes, links_document, links_words, outside, slow_groups
 from validate.importing.nccl_tests import unread_words
 
 SCHEMA_VERSION = 1

@@ -13,12 +13,7 @@ from validate.machine.describe.draft import draft, moving_guesses
 from validate.machine.describe.driver import Card, are_peers, ask_driver, named_for
 from validate.machine.describe.dumps.combine import combined
 from validate.machine.describe.dumps.read import read_dump
-from validate.machine.describe.placement import (
-    Matrix,
-    parse_peers,
-    parse_topo,
-    peer_level,
-)
+from validate.machine.describe.placement import Matrix, parse_peers, parse_topo, peer_level
 from validate.machine.describe.processor import Processor, disk_part, read_processor
 
 

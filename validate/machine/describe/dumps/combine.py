@@ -13,14 +13,7 @@ from validate.machine.describe import placement as placing
 from validate.machine.describe.draft import draft
 from validate.machine.describe.dumps.read import KINDS, Dump
 from validate.machine.describe.dumps.tree import BusTree
-from validate.machine.describe.placement import (
-    Adapters,
-    Attachments,
-    Matrix,
-    pcie_pairs,
-    peer_level,
-    place_gpus,
-)
+from validate.machine.describe.placement import Adapters, Attachments, Matrix, pcie_pairs, peer_level, place_gpus
 from validate.machine.describe.processor import Processor
 from validate.machine.describe.similar import cpu_like, links_like
 from validate.tables.names import names_of
