@@ -24,7 +24,7 @@ from simulator.results.step_view import MODE_WORDS, SHARE_WORDS, precision_words
 from simulator.scenarios.answers import ScenarioAnswer
 from simulator.scenarios.file import Scenario
 from simulator.search.run import Curve
-from simulator.units import format_bandwidth, format_duration, format_size
+from simulator.units import format_bandwidth, format_binary, format_duration, format_size
 
 _WIDTH = 80
 
@@ -58,15 +58,8 @@ def draw_over_sizes(axes: Axes, label: str = "size") -> None:
     """Draw the axis of sizes, in powers of 2, and a grid; the other axis comes before."""
     axes.set_xscale("log", base=2)
     axes.xaxis.set(major_locator=LogLocator(base=2, numticks=9), minor_formatter=NullFormatter(), label_text=label)
-    axes.xaxis.set_major_formatter(lambda value, _: _binary(value))
+    axes.xaxis.set_major_formatter(lambda value, _: format_binary(value, 3))
     axes.grid()
-
-
-def _binary(n_bytes: float) -> str:
-    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if n_bytes >= scale:
-            return f"{n_bytes / scale:.3g} {unit}"
-    return format_size(n_bytes, digits=3)
 
 
 _EXPECTED, _MEASURED, _OTHER = "#0072b2", "#d55e00", "#7a5195"  # from Okabe and Ito's colour-blind-safe palette

@@ -181,6 +181,7 @@ BANDWIDTHS = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s"))
 SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 _FAST = ((1e18, "EB/s"), (1e15, "PB/s"), (1e12, "TB/s"))
 _LARGE = ((1e18, "EB"), (1e15, "PB"))
+_BINARY = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _MANY_S = 9999.5  # above it, four digits of seconds would need an exponent
 
 
@@ -202,6 +203,13 @@ def format_bandwidth(bytes_per_s: float, digits: int = 4) -> str:
 def format_size(n_bytes: float, digits: int = 4) -> str:
     """Return *n_bytes* as text, for example ``160 MB``."""
     return _scaled(n_bytes, SIZES, digits, _LARGE)
+
+
+def format_binary(n_bytes: float, digits: int = 4) -> str:
+    """Return *n_bytes* in the largest binary unit that it reaches, for example ``4 MiB``."""
+    reached = ((scale, unit) for scale, unit in _BINARY if n_bytes >= scale)
+    scale, unit = next(reached, (1, "B"))
+    return f"{n_bytes / scale:.{digits}g} {unit}"
 
 
 def format_capacity(n_bytes: float) -> str:

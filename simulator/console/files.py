@@ -88,6 +88,12 @@ class OutputFile:
         return InputError(f"{self.option} {self.shown}: cannot be written: {why}")
 
 
+def write_output(option: str, path: Path | str, content: bytes) -> None:
+    """Write *content* to the file *path* of *option*, whole; raises InputError as :class:`OutputFile` does."""
+    with OutputFile(option, str(path)) as output:
+        output.write(content)
+
+
 def _new_file(target: Path) -> tuple[Path, BinaryIO]:
     """Open an empty file of a new name beside *target*; files left by killed processes here are removed."""
     stem = f".{target.name.encode()[:120].decode(errors='ignore')}.{_HOST}."

@@ -14,6 +14,7 @@ from simulator.questions.where import NCCL_TODAY, Software, VersionNote, Where
 from simulator.records import dataclass, replace
 from simulator.topology.load import load_topology
 from simulator.topology.parts import GpuPart
+from simulator.units import format_binary
 from simulator.workload import bus_factor
 from validate.check import pace as healthy
 from validate.check.causes import Explanations, FaultExplanation, SettingEffect, explained, setting_effects
@@ -112,7 +113,7 @@ def check_log(
     _, beyond = distance(session.composed(question).facts, evidence())
     if beyond:
         notes.append(f"the healthy range is that of other machines: {', '.join(beyond)}")
-    sizes = [in_binary(point.size_bytes) for point in log.points if point.wrong]
+    sizes = [format_binary(point.size_bytes) for point in log.points if point.wrong]
     bounds = f"{log.out_of_bounds:,} out of bounds" if log.out_of_bounds else ""
     wrong = f"at {few(sizes, 4)} (#wrong)" if sizes else bounds
     return CheckedLog(
@@ -149,8 +150,8 @@ def _uneven(points: Sequence[Row]) -> Iterator[str]:
         found = [(ratio, point.size_bytes) for ratio, point in zip(each, large, strict=True) if ratio > _UNEVEN]
         if found:
             most, size = max(found)
-            more = f", {len(found)} sizes in all" if len(found) > 1 else ""
-            yield f"{what}, {most:.1f} times at {in_binary(size)}{more}: other jobs, clocks that change, or one bad run"
+            at = f"{format_binary(size)}{f', {len(found)} sizes in all' if len(found) > 1 else ''}"
+            yield f"{what}, {most:.1f} times at {at}: other jobs, clocks that change, or one bad run"
 
 
 def judged(points: Sequence[Row]) -> Sequence[Row]:
@@ -222,13 +223,13 @@ def _remarks(log: NcclLog, asked: LogQuestion, rows: healthy.Sizes, *, told: boo
     yield from log.remarks
     if len(rows) < healthy.FEW:
         yield "fewer than three sizes are little to judge by; -b 8 -e 8G -f 2 of nccl-tests measures a range"
-    inside = [in_binary(row.size_bytes) for row in rows if row.in_place]
+    inside = [format_binary(row.size_bytes) for row in rows if row.in_place]
     if inside:
         where = "" if len(inside) == len(rows) else f" at {few(inside, 4)}"
         yield f"times in place are judged{where}: those out of place were not measured (N/A)"
     if len(rows) < len(log.points):
         yield f"{len(rows)} of {len(log.points):,} sizes are compared"
-    if sizes := ", ".join([in_binary(size) for size in healthy.dips_in(rows)][:6]):
+    if sizes := ", ".join([format_binary(size) for size in healthy.dips_in(rows)][:6]):
         yield f"dips at {sizes}: other jobs, or a network that drops packets; measure again with more iterations (-n)"
     for words, settings in (("is taken into account", asked.known), ("is not modelled", asked.unknown)):
         if settings:
@@ -242,11 +243,3 @@ def _remarks(log: NcclLog, asked: LogQuestion, rows: healthy.Sizes, *, told: boo
         machines = asked.question.where.nodes or 1
         of = f"{machines} machines" if machines > 1 else "one machine"
         yield f"the log lists no devices; {log.n_ranks} GPUs of {of} are taken (--gpus 0,1)"
-
-
-def in_binary(n_bytes: float) -> str:
-    """Return a size in the largest binary unit that it reaches, as nccl-tests' options take it: 4 MiB."""
-    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if n_bytes >= scale:
-            return f"{n_bytes / scale:.4g} {unit}"
-    return f"{n_bytes:.0f} B"

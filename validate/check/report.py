@@ -9,9 +9,9 @@ from simulator.cli.table import Collected, page_blocks, table_of
 from simulator.console import PLAIN, Style
 from simulator.errors import few
 from simulator.results import taken
-from simulator.units import format_duration
+from simulator.units import format_binary, format_duration
 from validate.check.causes import CLEARLY
-from validate.check.check import CheckedLog, in_binary
+from validate.check.check import CheckedLog
 from validate.check.pace import SizeComparison, Sizes, links_document, links_words, outside, slow_groups
 from validate.importing.nccl_tests import unread_words
 
@@ -69,7 +69,7 @@ def _pace(checked: CheckedLog) -> str:
 
 
 def _span(rows: Sizes) -> str:
-    first, last = in_binary(rows[0].size_bytes), in_binary(rows[-1].size_bytes)
+    first, last = format_binary(rows[0].size_bytes), format_binary(rows[-1].size_bytes)
     return first if first == last else f"{first} to {last}"
 
 
@@ -86,20 +86,20 @@ def _lines(checked: CheckedLog, style: Style) -> list[str]:
     lines += filter(None, [unread_words(log.unread)])
     lines += map(_group, checked.groups)
     if cliff is not None:
-        before, after = (f"{_rates(checked, row)[0]} GB/s at {in_binary(row.size_bytes)}" for row in cliff)
+        before, after = (f"{_rates(checked, row)[0]} GB/s at {format_binary(row.size_bytes)}" for row in cliff)
         lines.append(f"bandwidth falls from {before} to {after} and stays low: look for what only large messages meet")
     lines += checked.uneven
     every = max(1, -(-len(checked.rows) // _MOST_ROWS))
     body = [("size", "time", "busbw", "expected", "healthy", "time/expected", "")]
     for row in checked.rows[::-1][::every][::-1]:
-        size, time = in_binary(row.size_bytes), format_duration(row.measured_s, digits=3)
+        size, time = format_binary(row.size_bytes), format_duration(row.measured_s, digits=3)
         measured, expected, low, high = _rates(checked, row)
         body.append((size, time, f"{measured} GB/s", expected, f"{low} to {high}", f"{row.ratio:.2f}", row.mark))
     lines += ["", *table_of(body, (*[True] * 6, False), style, spare=(4, 3)), ""]
     lines += [*links_words(checked.links), *_causes(checked)]
     for effect in checked.effects:  # of a setting: what it changes, or would
         now, other = (_rate(checked, effect.size_bytes, time_s) for time_s in (effect.time_s, effect.other_s))
-        size = in_binary(effect.size_bytes)
+        size = format_binary(effect.size_bytes)
         gain = f"{effect.time_s / effect.other_s:.2f} times as fast ({effect.gain_low:.2f} to {effect.gain_high:.2f})"
         if effect.is_set:
             lines.append(f"with {effect.setting} as set, {now} GB/s is normal at {size}; without it {other}")
@@ -137,9 +137,8 @@ def _causes(checked: CheckedLog) -> list[str]:
     fits = "" if one and len(found) == 1 else f"{fits}; "
     lines.append(f"{fits}measure next: {'; '.join(list(shown)[:_MOST_NAMED])}")
     if checked.pace == "slow":
-        row = checked.rows[-1]
-        now, mended, low, high = _rates(checked, row)
-        lines.append(f"once fixed, {in_binary(row.size_bytes)} should reach {mended} GB/s ({low} to {high}), now {now}")
+        size, (now, mended, low, high) = format_binary(checked.rows[-1].size_bytes), _rates(checked, checked.rows[-1])
+        lines.append(f"once fixed, {size} should reach {mended} GB/s ({low} to {high}), now {now}")
     return lines
 
 

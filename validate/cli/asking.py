@@ -17,7 +17,7 @@ from simulator.cli.exchange_command import exchange_questions
 from simulator.cli.options import refuse, wants_best
 from simulator.cli.step_questions import ask_steps
 from simulator.cli.written import CommandOptions, check_read
-from simulator.console.files import OutputFile
+from simulator.console.files import write_output
 from simulator.errors import Fault, InputError, one_line
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
@@ -218,5 +218,5 @@ def write_exchanges(folder: Path, exchanges: Sequence[dict[str, Any]]) -> None:
     """Write *exchanges* into *folder* for the measuring side; raises InputError where that fails."""
     from validate.machine.measure.case import EXCHANGES  # imports torch
 
-    with OutputFile("--out", str(folder / EXCHANGES)) as file:
-        file.write((json.dumps({"schema_version": 1, "exchanges": list(exchanges)}) + "\n").encode())
+    document = json.dumps({"schema_version": 1, "exchanges": list(exchanges)}) + "\n"
+    write_output("--out", folder / EXCHANGES, document.encode())

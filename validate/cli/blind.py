@@ -7,7 +7,7 @@ from pathlib import Path
 
 from simulator.cli.table import table_of
 from simulator.console import Progress, Style, fold
-from simulator.console.files import OutputFile
+from simulator.console.files import write_output
 from simulator.errors import InputError, one_line
 from simulator.records import asdict
 from simulator.user_files import read_user_file
@@ -15,7 +15,7 @@ from validate.blind import record as recording
 from validate.blind.record import PREDICTIONS, PROJECT, RECORD, BlindErrors, BlindEvent, digest_of
 from validate.cli.command import Given, incomplete
 from validate.kinds import KINDS
-from validate.kinds.kind import recognise
+from validate.kinds.kind import read_measurements
 from validate.score.scoring import Scoring, ScoringOptions
 from validate.tables.cells import MAX_BYTES, read_records
 from validate.tables.statistics import percent_text
@@ -36,9 +36,7 @@ def blind_add(given: Given) -> None:
     recording.check_new(said["--name"], events)
     scoring = Scoring(ScoringOptions(given.topology, given.machine, None, given.device))
     raw = read_bytes(file)
-    records = read_records(raw, shown_as(file))
-    kind = recognise(records[0].fields, scoring.kinds)
-    table = tabulate(records, shown_as(file), kind.needed_in(records[0].fields), kind.columns, kind.name)
+    table, kind = read_measurements(file, scoring.kinds, raw=raw)
     scoring.check([(table, kind)])
     for option, place in (("--out", Path(said["--out"])), ("--record", folder)):
         _make_folder(option, place)
@@ -54,11 +52,9 @@ def blind_add(given: Given) -> None:
         predictions=digest_of(written), table=digest_of(raw),
     )  # fmt: skip
     for ending, content in ((".questions.csv", questions), (".sealed", seal)):
-        with OutputFile("--out", str(Path(said["--out"]) / f"{event.name}{ending}")) as output:
-            output.write(content)
+        write_output("--out", Path(said["--out"]) / f"{event.name}{ending}", content)
     _append(folder, events, event, {f"{PREDICTIONS}/{event.name}.csv": written})  # last: without a seal none is scored
-    remark = f"{event.name}: {predicted} of {rows} rows predicted; none compared"
-    given.remark([*incomplete([table]), remark])
+    given.remark([*incomplete([table]), f"{event.name}: {predicted} of {rows} rows predicted; none compared"])
 
 
 def blind_score(given: Given) -> None:
@@ -116,10 +112,8 @@ def _append(folder: Path, events: Sequence[BlindEvent], event: BlindEvent, files
     line = recording.line_of(event, events, before)
     for name, content in files.items():
         _make_folder("--record", (folder / name).parent)
-        with OutputFile("--record", str(folder / name)) as output:
-            output.write(content)
-    with OutputFile("--record", str(record)) as output:
-        output.write(before + line)
+        write_output("--record", folder / name, content)
+    write_output("--record", record, before + line)
 
 
 def _make_folder(option: str, folder: Path) -> None:

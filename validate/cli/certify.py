@@ -1,16 +1,17 @@
 """The command ``validate certify``: a calibration of a certificate's archive, and a page of what it is worth."""
 
 import math
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 
 import yaml
 
 from reports.page import Block, Page, page_of
 from simulator.api.calibrations import Certificate
+from simulator.console.files import OutputFile
 from simulator.errors import one_line
 from simulator.results import Heading, PlainTable
 from simulator.units import format_duration
@@ -28,9 +29,7 @@ _MOST_REASONS = 12
 def certify_command(given: Given) -> None:
     """Make a calibration of a certificate, and judge it on steps that nothing was fitted to."""
     archive, out, report = given.archive, given.out, given.report
-    with given.opened("out") as calibration, given.opened("report") as page, tempfile.TemporaryDirectory() as held:
-        assert calibration is not None
-        assert page is not None
+    with OutputFile("--out", out) as calibration, OutputFile("--report", report) as page, TemporaryDirectory() as held:
         folder = Path(held)
         asked = comparison.ComparisonOptions(given.topology, (given.device,) if given.device else ())
         found = certify(folder, unpack(archive, folder), asked)

@@ -9,7 +9,7 @@ from typing import Any
 
 from simulator.api import load_machine
 from simulator.cli.written import DEFAULTS, CommandOptions, option_spelt
-from simulator.console.files import OutputFile
+from simulator.console.files import write_output
 from simulator.errors import InputError, MissingDependency, TopocastError, nearest, one_line
 from simulator.topology.catalogue import find_topology
 from simulator.topology.load import load_topology
@@ -173,23 +173,18 @@ def _kept(path: Path, text: str | None) -> Iterator[None]:
     before = path.read_bytes() if text is not None and path.is_file() else None
     if text is not None:
         folder.mkdir(parents=True, exist_ok=True)
-        _write(path, text.encode())
+        write_output("--out", path, text.encode())
     try:
         yield
     except ValueError:
         if before is not None:
-            _write(path, before)
+            write_output("--out", path, before)
         elif text is not None:
             path.unlink(missing_ok=True)
             with suppress(OSError):  # a folder with other files stays
                 for each in made:
                     each.rmdir()
         raise
-
-
-def _write(path: Path, content: bytes) -> None:
-    with OutputFile("--out", str(path)) as file:
-        file.write(content)
 
 
 def _name_in(path: Path) -> str:
@@ -210,7 +205,7 @@ def _reported(device: str) -> dict[str, Any]:
             return {}  # the run itself refuses the device, with the reason
         gpu = {"name": properties.name, "sm_count": properties.multi_processor_count}
         return {"device": properties.name, "gpu": gpu | {"memory_bytes": properties.total_memory}}
-    return {"device": cpu_facts().get("model name") or "of this machine"} if device in ("", "cpu") else {}
+    return {"device": cpu_facts()[0].get("model name") or "of this machine"} if device in ("", "cpu") else {}
 
 
 def _rows_machine_name(out: Path, asked: str, topology: str, before: str) -> str:

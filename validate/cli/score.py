@@ -16,7 +16,7 @@ from validate.kinds.kind import Kind, MeasuredRow, read_measurements
 from validate.score.report import Predictions, ScoredTable, scores_document, scores_for, scores_report
 from validate.score.scoring import Scoring, ScoringOptions
 from validate.tables import table as tabular
-from validate.tables.cells import MAX_HELD, MAX_ROWS, CsvRecord, NotScored, read_records
+from validate.tables.cells import MAX_HELD, MAX_ROWS, CsvRecord, NotScored
 from validate.tables.names import RowNames
 from validate.tables.table import STDIN, Table, same_file
 
@@ -125,8 +125,7 @@ def complete_table(given: Given) -> None:
 
 def completed_table(table: tabular.Table, kind: Kind, conventions: str, most: int) -> tabular.Table:
     """Return *table*, of at most *most* rows, with what *conventions* say in its columns; raises InputError."""
-    records = read_records(_completed(table, conventions)[0], table.file, most)
-    return tabular.tabulate(records, table.file, kind.needed_in(records[0].fields), kind.columns, kind.name)
+    return read_measurements(table.file, [kind], most, _completed(table, conventions)[0])[0]
 
 
 def _completed(table: tabular.Table, conventions: str) -> tuple[bytes, Counter[str]]:

@@ -1,10 +1,11 @@
 """Calibrate a device and its host on what a folder holds, and judge what that is worth on rows that it has not seen."""
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from statistics import median
+from typing import Any
 
 from simulator.api import Session
 from simulator.api.calibrations import host_constants
@@ -75,9 +76,8 @@ def clock_factors(folder: Folder, session: Session, where: Where, part: str) -> 
     return {name: float(f"{value:.4g}") for name, value in found.items()}
 
 
-_PLAIN = ("relu", "gelu", "softmax", "dropout", "max_pool", "layer_norm")  # no host work beyond the call
-_BESIDES = {"linear": "product_s", "conv2d": "convolution_s", "batch_norm": "batch_norm_s", "lstm": "recurrent_s"}
-_PARAMETERS = 64  # parameters of the measured optimisers
+_HOST: Mapping[str, Any] = COLUMNS["host"]
+_PLAIN, _BESIDES = _HOST["plain"], _HOST["besides"]
 _TWO = 2  # parameters of a layer norm
 
 
@@ -102,10 +102,7 @@ def host_seconds(folder: Folder) -> dict[str, float]:
         norm_s = whole["layer_norm"] - forward["layer_norm"]
         if norm_s > 0:
             found["gradient_s"] = max(0.0, (norm_s - found["backward_s"]) / _TWO)
-    for metric, constant, parts in (
-        ("host time of a step of SGD with momentum, foreach", "update_s", _PARAMETERS),
-        ("host time of a graph of 1 kernel", "graph_launch_s", 1),
-    ):
+    for metric, (constant, parts) in _HOST["metrics"].items():
         if times.get(metric, 0.0) > 0:
             found[constant] = times[metric] / parts
     return found
@@ -256,8 +253,7 @@ def judge_within(bench: FolderDevice, folder: Folder, rows: Rows, share: float) 
     found = [bench.judged(fitted, others, "operators", "other operators")]
     first, others = _split(operators, _shape, max(count, len(operators) // 2))
     first = _some(first, count)
-    shapes = "operators of shapes that it has not seen"
-    found.append(bench.judged(bench.fit(first), others, "operators", shapes))
+    found.append(bench.judged(bench.fit(first), others, "operators", "operators of shapes that it has not seen"))
     found += _other_operators(bench, operators, count)
     if steps:
         found.append(bench.judged(fitted, steps, "operators", "steps"))
@@ -268,8 +264,7 @@ def judge_within(bench: FolderDevice, folder: Folder, rows: Rows, share: float) 
         whole = bench.fit(fitted.rows, folder, mine)
         if whole.steps and theirs:
             words = "operators, launches and steps" if whole.launches else "operators and steps"
-            networks = "steps of networks that it has not seen"
-            found.append(bench.judged(whole, theirs, words, networks))
+            found.append(bench.judged(whole, theirs, words, "steps of networks that it has not seen"))
     return [item for item in found if item.after.scored]
 
 
@@ -282,9 +277,8 @@ def _other_operators(bench: FolderDevice, operators: Rows, count: int) -> list[C
         if len(others) >= _ENOUGH:
             before += mine
             after += bench.again(mine, bench.fit(_some(others, count)).calibration)
-    points, judged = min(count, len(operators)), "each operator by a fit to the others"
-    both = class_errors(before), class_errors(after)
-    return [CalibrationErrors("operators", judged, points, *both)] if after else []
+    told = "operators", "each operator by a fit to the others", min(count, len(operators))
+    return [CalibrationErrors(*told, class_errors(before), class_errors(after))] if after else []
 
 
 def judge_by(bench: FolderDevice, fitted: FittedCalibration, short: Rows, rows: Rows) -> list[CalibrationErrors]:
@@ -300,8 +294,7 @@ def judge_by(bench: FolderDevice, fitted: FittedCalibration, short: Rows, rows: 
     }
     counts = {"operators": len(fitted.rows), **fitted.counts}
     words = ", ".join(f"{count} {what}" for what, count in counts.items() if count) or "nothing"
-    every = parts.items()
-    return [bench.judged(fitted, part, words, judged) for judged, part in every if part]
+    return [bench.judged(fitted, part, words, judged) for judged, part in parts.items() if part]
 
 
 def _split(rows: Rows, key: Callable[[MeasuredRow], str], count: int) -> tuple[list[MeasuredRow], list[MeasuredRow]]:

@@ -70,12 +70,10 @@ class Comparison:
     @property
     def own_code(self) -> tuple[tuple[MeasuredRow, float], ...]:
         """Steps run with a module's own code, each with its time relative to the module rebuilt from its operators."""
-        own_code = [row.labels.get("modules") == "own" for row in self.own]
-        asked = [tuple((name, text) for name, text in row.key if name != "modules") for row in self.own]
-        every = list(zip(self.own, asked, own_code, strict=True))
-        built_s = {what: row.measured_s for row, what, own in every if not own}
-        pairs = [(row, row.measured_s, built_s.get(what)) for row, what, own in every if own]
-        return tuple((row, own_s / other_s) for row, own_s, other_s in pairs if own_s and other_s)
+        asked = {id(row): tuple(pair for pair in row.key if pair[0] != "modules") for row in self.own}
+        built = {asked[id(row)]: row.measured_s for row in self.own if row.labels.get("modules") != "own"}
+        pairs = [(row, built.get(asked[id(row)])) for row in self.own if row.labels.get("modules") == "own"]
+        return tuple((row, row.measured_s / other_s) for row, other_s in pairs if row.measured_s and other_s)
 
 
 def table_kind(table: Table, kinds: Sequence[Kind]) -> Kind | None:

@@ -4,7 +4,7 @@ from operator import add
 
 from simulator.cli.table import table_of
 from simulator.console import PLAIN, Style
-from simulator.errors import Fault, InputError, counted
+from simulator.errors import Fault, InputError, counted, one_line
 from simulator.records import dataclass, sums_by_key
 from simulator.results import duration_column, percent
 from simulator.units import format_duration
@@ -101,8 +101,7 @@ def compare_traces(measured: Trace, predicted: Trace, steps: int | None = None) 
 
 
 def _ends(kernels: Kernels) -> tuple[float, float]:
-    ends = map(add, kernels.start_s, kernels.time_s)
-    return min(kernels.start_s, default=0.0), max(ends, default=0.0)
+    return min(kernels.start_s, default=0.0), max(map(add, kernels.start_s, kernels.time_s), default=0.0)
 
 
 def _overview(kernels: Kernels, span_s: float, steps: int, *, on_host: bool) -> Overview:
@@ -151,10 +150,6 @@ _SHORT = 18
 
 def trace_text(compared: ComparedTrace, shown: str, style: Style = PLAIN) -> str:
     """Return the comparison as text: the step time, times by class of kernels, and the largest differences."""
-
-    def cut(text: str, width: int) -> str:
-        return text if len(text) <= width else text[: width - 3] + "..."
-
     style = style.at_most(_WIDTH)
     seen, said = compared.measured, compared.predicted
     ratio = said.step_s / seen.step_s if seen.step_s > 0 else 0.0
@@ -172,7 +167,7 @@ def trace_text(compared: ComparedTrace, shown: str, style: Style = PLAIN) -> str
         table.append((each.kind, f"{each.measured:.4g}", f"{each.predicted:.4g}", *pair))
     worst: list[tuple[str, ...]] = [("largest differences", "ran as", "measured", "predicted")]
     for other in compared.differences:
-        names = cut(f"{other.kind}: {other.name}", _NAME), cut(other.ran_as, _SHORT)
+        names = one_line(f"{other.kind}: {other.name}", _NAME), one_line(other.ran_as, _SHORT)
         worst.append((*names, *duration_column([other.measured_s, other.predicted_s])))
     lines = [*style.wrap(head, hang=2), *style.wrap(f"of {shown}", hang=2)]
     for body, words in ((overview, 1), (table, 1), (worst, 2)):

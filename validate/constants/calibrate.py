@@ -187,8 +187,6 @@ def calibrate_devices(
 def calibration_yaml(part: str, table: str, fitted: FittedCalibration) -> str:
     """Return the calibration file of *part*, *fitted* to rows of *table*."""
     factors, left = fitted.calibration, summarise(fitted.errors)
-    assert left.median_ape is not None
-    assert left.mean_ape is not None
     neighbours = []  # measured kernels, a whole number without a point
     for each in factors.neighbours:
         kernels = [{**sizes_of(each.of, shape), "ratio": ratio} for shape, ratio in each.measured]
@@ -210,8 +208,8 @@ def calibration_yaml(part: str, table: str, fitted: FittedCalibration) -> str:
         "points": {
             "table": table,
             "count": dict(sorted({**Counter(row.op for row in fitted.rows), **fitted.counts}.items())),
-            "median_error": round(left.median_ape, 4),
-            "mean_error": round(left.mean_ape, 4),
+            "median_error": round(left.median_ape or 0.0, 4),
+            "mean_error": round(left.mean_ape or 0.0, 4),
             "lines": line_ranges(sorted(row.line for row in fitted.rows), limit=None),
             "asked": sorted({row.digest for row in (*fitted.rows, *fitted.steps)}),
         },

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.api import Session
-from simulator.console.files import OutputFile
+from simulator.console.files import write_output
 from simulator.constants import Constants, constants_file, constants_path
 from simulator.errors import InputError, MissingDependency
 from simulator.records import dataclass, lists_by_key, replace
@@ -343,8 +343,7 @@ def write_package_file(path: Traversable, text: str) -> str:
     """Write *text* to the file *path* of the package, and return it; raises InputError if it cannot be written."""
     if not isinstance(path, Path):
         raise InputError(f"--write: {path.name} is no file here; run it in a clone")
-    with OutputFile("--write", str(path)) as output:
-        output.write(text.encode())
+    write_output("--write", path, text.encode())
     return str(path)
 
 

@@ -14,7 +14,7 @@ from simulator.questions.single import LaunchQuestion
 from simulator.questions.where import Where
 from simulator.workload import operators as ops
 from simulator.workload.operators import Attention, AttentionLibrary
-from validate.kinds.kind import CELLS, Timed
+from validate.kinds.kind import CELLS, WORDS, Timed
 
 
 class TimingCosts(Values, file="timing"):
@@ -23,15 +23,6 @@ class TimingCosts(Values, file="timing"):
     Between two events around an isolated operator on an idle device, the clock starts before the host launches
     anything, and stops only after the host has returned and recorded the second event, however short the kernel.
     """
-
-
-_ISOLATED: dict[type, str] = {
-    ops.Elementwise: "isolated_elementwise_s",
-    ops.Softmax: "isolated_softmax_s",
-    **dict.fromkeys((ops.LayerNorm, ops.BatchNorm), "isolated_norm_s"),
-    **dict.fromkeys((ops.Linear, ops.Conv2d), "isolated_linear_s"),  # a library that is asked for a kernel, and a bias
-    ops.MatMul: "isolated_matmul_s",
-}
 
 
 def _costs_of(part: str, session: Session) -> tuple[TimingCosts, float]:
@@ -45,7 +36,8 @@ def _costs_of(part: str, session: Session) -> tuple[TimingCosts, float]:
 
 def between_events(part: str, operator: ops.Operator, phase: ops.Phase, *, searched: bool = False) -> Timed:
     """Return the timing of *operator* in *phase* between two events; *searched*: with the search of its algorithm."""
-    forward = "searched_convolution_s" if searched else _ISOLATED.get(type(operator), "isolated_other_s")
+    forward = WORDS["isolated"].get(type(operator).__name__, "isolated_other_s")
+    forward = "searched_convolution_s" if searched else forward
     return Timed(between_events_s, (part, forward if phase == "fwd" else "isolated_backward_s"))
 
 

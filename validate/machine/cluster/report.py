@@ -160,7 +160,7 @@ def cluster_environment() -> dict[str, str | int | float]:
     return {
         "kernel": f"{platform.system()} {platform.release()}",
         "architecture": platform.machine(),
-        "cpu": cpu_facts().get("model name", ""),
+        "cpu": cpu_facts()[0].get("model name", ""),
         "cpu_count": usable_threads(),
         "load_average": round(os.getloadavg()[0], 2),
         "python": platform.python_version(),

@@ -11,9 +11,10 @@ from simulator.topology.catalogue import builtin_topologies, load_part
 from simulator.topology.load import topology_from_text
 from simulator.topology.parts import CpuPart, GpuPart
 from simulator.topology.resolver import MOST_NVLINKS
+from simulator.units import format_binary
 from validate.machine.describe import driver
 from validate.machine.describe.placement import Attachments, Matrix, place_gpus
-from validate.machine.describe.processor import Processor, nearest_cpu, own_cpu, quoted, size_words
+from validate.machine.describe.processor import Processor, nearest_cpu, own_cpu, quoted
 from validate.machine.describe.similar import sockets_like
 from validate.machine.measure.host import slug
 from validate.tables.names import find_cpu
@@ -94,7 +95,7 @@ def _cpu(processor: Processor) -> tuple[CpuPart, list[str], list[str]]:
     name = builtin or slug(processor.model) or "cpu"
     figures = [f"part: {quoted(name) if builtin is None else name}"]
     if processor.memory_bytes:
-        figures.append(f"memory_size: {size_words(processor.memory_bytes // processor.sockets)}")
+        figures.append(f"memory_size: {format_binary(processor.memory_bytes // processor.sockets, 5)}")
     if builtin is not None:
         if processor.cores != part.core_count:
             figures.append(f"core_count: {processor.cores}")
@@ -230,22 +231,18 @@ def _slower_slot(line: str) -> str:
     return slower if slower != line else line.replace("pcie3-x16", "pcie3-x8")
 
 
-def _halved(figure: str, usual_Bps: float) -> Callable[[str], str]:
-    """Return what gives the part of a line half of its *figure*; *usual_Bps* where the part has none."""
-
-    def otherwise(line: str) -> str:
-        half_Bps = (getattr(load_part(_PART.findall(line)[-1]), figure, None) or 2 * usual_Bps) / 2
-        return line.replace(", source:", f", {figure}: {half_Bps / 1e9:.6g} GB/s, source:", 1)
-
-    return otherwise
+def _halved(figure: str, usual_Bps: float, line: str) -> str:
+    """Return *line* with half of the *figure* of its part, or with *usual_Bps* where the part has none."""
+    half_Bps = (getattr(load_part(_PART.findall(line)[-1]), figure, None) or 2 * usual_Bps) / 2
+    return line.replace(", source:", f", {figure}: {half_Bps / 1e9:.6g} GB/s, source:", 1)
 
 
 _COUNTED = "lscpu, whose CPU's data sheet counts links"
 _GUESSES = (
     Guess("slots of GPUs", ("does not say which slot", "[plx"), "nvidia-smi -q, or lspci -vv", _slower_slot),
     Guess("slots of adapters", ("nothing says which slot",), "lspci -vv", _slower_slot),
-    Guess("the link between sockets", ("usual between sockets",), _COUNTED, _halved("bandwidth", 10e9)),
-    Guess("the CPU", ("the CPU",), "lscpu", _halved("memory_bandwidth", 50e9)),
+    Guess("the link between sockets", ("usual between sockets",), _COUNTED, partial(_halved, "bandwidth", 10e9)),
+    Guess("the CPU", ("the CPU",), "lscpu", partial(_halved, "memory_bandwidth", 50e9)),
     Guess("sockets of GPUs", ("at which socket",), "nvidia-smi topo -m", partial(re.sub, r"cpu\d+\]", "cpu0]")),
 )
 

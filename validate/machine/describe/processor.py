@@ -10,8 +10,9 @@ from pathlib import Path
 from simulator.records import dataclass, field, replace
 from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.parts import CacheLevel, CpuPart
+from simulator.units import format_binary
 from validate.machine.describe.driver import GENERATIONS
-from validate.machine.measure.host import slug, text_of
+from validate.machine.measure.host import cpu_facts, slug, text_of
 
 VENDORS = {"GenuineIntel": "intel", "AuthenticAMD": "amd"}
 _IN_NAME = re.compile(r"@\s*([0-9.]+)\s*GHz", re.IGNORECASE | re.ASCII)
@@ -62,7 +63,7 @@ class Processor:
 
 def read_processor(root: Path = Path("/"), usable: Collection[int] | None = None) -> Processor:
     """Return the processor by the files under *root*; *usable* logical ones count, all if None."""
-    blocks = _cpuinfo(root)
+    blocks = {int(each["processor"]): each for each in cpu_facts(root) if each.get("processor", "").isdecimal()}
     first = next(iter(blocks.values()), {})
     said = {number: _place(root, number, block) for number, block in blocks.items()}
     packages = sorted({package for package, _ in said.values()})
@@ -86,16 +87,6 @@ def read_processor(root: Path = Path("/"), usable: Collection[int] | None = None
     caches = _caches(root, set(mine), threads_per_core, n_cores)
     found = replace(found, caches=caches, memory_bytes=_memory(root), socket_of=socket_of)
     return replace(found, is_guest="hypervisor" in flags, model_number=number, stepping=stepping)
-
-
-def _cpuinfo(root: Path) -> dict[int, dict[str, str]]:
-    found: dict[int, dict[str, str]] = {}
-    for block in text_of(root / "proc/cpuinfo").split("\n\n"):
-        pairs = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in block.splitlines())}
-        number = pairs.get("processor", "")
-        if number.isdecimal():
-            found[int(number)] = pairs
-    return found
 
 
 def _place(root: Path, number: int, block: Mapping[str, str]) -> tuple[int, int]:
@@ -168,7 +159,6 @@ def disk_part(root: Path = Path("/")) -> tuple[str, str] | None:
 
 _CASCADE_LAKE = 5  # first stepping of Skylake-SP's model number that is Cascade Lake
 _ZEN_5 = 26  # first AMD family that executes 512-bit vectors whole
-_DESKTOPS = frozenset(("ryzen", "athlon", "pentium", "celeron", "threadripper", "apple"))
 _DESKTOP, _SERVER = "generic-desktop-cpu", "generic-server-cpu"
 _NO_PATTERN = frozenset((_DESKTOP, _SERVER, "knl-7250-cpu"))  # not real products, or no host processor
 _MANY_CORES = 10  # an unknown processor with fewer cores is taken for a desktop's
@@ -207,7 +197,7 @@ def architecture(processor: Processor) -> str:
 def nearest_cpu(processor: Processor) -> str:
     """Return the built-in CPU part nearest to *processor*; a guest's is the largest of its design."""
     words = slug(processor.model).split("-")
-    if _DESKTOPS.intersection(words) or (processor.vendor == "intel" and "core" in words):
+    if not set(words).isdisjoint(GENERATIONS["desktops"]) or (processor.vendor == "intel" and "core" in words):
         return _DESKTOP
     wide, design = vector_bits(processor.flags), architecture(processor)
     families = {name: design["numbers"][0][0] for name, design in GENERATIONS["processors"].items()}
@@ -231,14 +221,6 @@ def quoted(text: str) -> str:
     return json.dumps("".join(c if c.isprintable() else "?" for c in text), ensure_ascii=False)
 
 
-def size_words(n_bytes: float) -> str:
-    """Return *n_bytes* in GiB, MiB or KiB: the largest of these units that it fills."""
-    unit, scale = ("GiB", 1 << 30) if n_bytes >= 1 << 30 else ("MiB", 1 << 20) if n_bytes >= 1 << 20 else ("KiB", 1024)
-    return f"{n_bytes / scale:.5g} {unit}"
-
-
-# Eshelman, latency table (Dive into Deep Learning, section 13.4); beyond the third level, twice its latency.
-_CACHE_NS = {1: 1.5, 2: 5.0, 3: 16.0}
 _SYSTEM = "the system: /proc/cpuinfo and /sys/devices/system/cpu"
 # In 95 % of cases a server of a fleet uses at most this fraction of its memory bandwidth (Kanev et al., Profiling a
 # Warehouse-Scale Computer, ISCA 2015).  Neighbours are assumed to use as much of their share.
@@ -301,8 +283,8 @@ def _cache_lines(processor: Processor, like: str, part: CpuPart, said: dict[str,
     notes = [f"sizes of the system, all else as {like}, or typical"]
     for cache in processor.caches:
         similar = part.caches.get(f"l{cache.level}")
-        latency_ns = 1e9 * similar.latency if similar else _CACHE_NS.get(cache.level, 2 * _CACHE_NS[3])
-        words = [f"size: {size_words(cache.size_bytes)}", f"latency: {latency_ns:g} ns"]
+        latency_ns = 1e9 * similar.latency if similar else GENERATIONS["cache_ns"][min(cache.level, 4)]
+        words = [f"size: {format_binary(cache.size_bytes, 5)}", f"latency: {latency_ns:g} ns"]
         words += [f"shared_by_cores: {cache.shared_by_cores}"] if cache.shared_by_cores > 1 else []
         if 0 < cache.ways <= _MOST_WAYS and cache.ways != CacheLevel.model_fields["ways"].default:
             words.append(f"ways: {cache.ways}")

@@ -240,7 +240,7 @@ def open_bench(device: str, scratch: Path) -> Bench:
         if not device and _gpu_is_there():
             told = f"a GPU is here that this torch ({torch.__version__}) cannot use"
             raise ValueError(f"{told}; --device cpu measures the CPU")
-        facts = cpu_facts()
+        facts = cpu_facts()[0]
         name = slug(facts.get("model name") or facts.get("Model name") or "cpu")
         return Bench(torch.device("cpu"), name, host_bytes() // 2, largest_cache_bytes(), scratch)
     found = torch.device(chosen)

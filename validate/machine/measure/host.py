@@ -10,17 +10,14 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-_GROUPS = (  # limit and usage files of a control group, versions 2 and 1
-    ("memory.max", "memory.current"),
-    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
-)
 _UNKNOWN_BYTES = 4 << 30
 _CACHE_BYTES = 64 << 20  # size of a CPU's caches where the system does not report it
 _SCALES = {"K": 1 << 10, "M": 1 << 20}
 DRIVER: Mapping[str, Any] = json.loads(Path(__file__).with_name("driver.json").read_text(encoding="utf-8"))
 """What drivers and libraries call things: NVML's bits of what ``throttles`` a clock (nvmlClocksEventReasons) and its
 functions for ``limits``; errors after which a device is ``lost`` to the process (CUDA Runtime API, cudaError_t); how
-variables of ``libraries`` begin, and what ``private`` ones hold.
+variables of ``libraries`` begin, and what ``private`` ones hold; files of limit and usage of ``control groups`` of the
+system, versions 2 and 1.
 """
 _AVAILABLE = re.compile(r"^MemAvailable:\s*(\d+)", re.MULTILINE | re.ASCII)
 _WAIT_S = 30
@@ -37,10 +34,11 @@ def usable_threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def cpu_facts() -> dict[str, str]:
-    """Return the first processor's lines of ``/proc/cpuinfo`` by key; empty without that file."""
-    lines = text_of(Path("/proc/cpuinfo")).split("\n\n", maxsplit=1)[0].splitlines()
-    return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+def cpu_facts(root: Path = Path("/")) -> list[dict[str, str]]:
+    """Return each processor's lines of ``/proc/cpuinfo`` by key; of one without lines where there is no such file."""
+    blocks = text_of(root / "proc/cpuinfo").split("\n\n")
+    lines = ([line.partition(":") for line in block.splitlines()] for block in blocks)
+    return [{key.strip(): value.strip() for key, _, value in of_one} for of_one in lines]
 
 
 def caches() -> list[dict[str, Any]]:
@@ -62,7 +60,7 @@ def largest_cache_bytes() -> int:
 def host_bytes(root: Path = Path("/")) -> int:
     """Return bytes available to this process, by the system and its control group; 4 GiB where it does not report."""
     known = [int(found[1]) * 1024] if (found := _AVAILABLE.search(text_of(root / "proc/meminfo"))) else []
-    for limit, used in _GROUPS:
+    for limit, used in DRIVER["control groups"]:
         most, taken = (text_of(root / "sys/fs/cgroup" / name) for name in (limit, used))
         if most.isdecimal() and taken.isdecimal():  # "max" means no limit
             known.append(max(0, int(most) - int(taken)))

@@ -322,7 +322,7 @@ def environment(bench: Bench) -> dict[str, Any]:
 
 
 def _cpu() -> Facts:
-    said = cpu_facts()
+    said = cpu_facts()[0]
     flags = set((said.get("flags") or said.get("Features") or "").split())
     cores = int(said["cpu cores"]) if said.get("cpu cores", "").isdecimal() else None
     facts = Facts(model=said.get("model name", platform.processor()), logical_cores=os.cpu_count())
