@@ -108,7 +108,7 @@ def faults_of(context: Context, question: StepQuestion) -> _Faults:
     of_gpus = options.channels_last or options.expandable_segments
     of_devices = of_gpus, options.framework, options.precision == "tf32", question.software
     usual = False, USUAL.framework, False, replace(TODAY, nccl=question.software.nccl)
-    if of_devices != usual or layout.sync_bn or options.optimizer in BITSANDBYTES or question.loss_way in _ON_GPUS:
+    if of_devices != usual or options.optimizer in BITSANDBYTES or question.loss_way in _ON_GPUS:
         yield from _of_devices(context, question)
 
 
@@ -143,9 +143,6 @@ def _of_devices(context: Context, question: StepQuestion) -> _Faults:
             if said != usual:
                 what = mention(name, said if name in ("framework", "optimizer") else "")
                 yield f"{what}: applies to GPUs, but a CPU computes", {name: usual}
-    if not gpus and question.layout.sync_bn:
-        fault = f"{mention('layout', question.layout.words)}: sync_bn applies to GPUs, but a CPU computes"
-        yield fault, {"layout": replace(question.layout, sync_bn=False)}
     if not gpus and question.loss_way in _ON_GPUS:
         what = mention("sizes", f"cross_entropy={question.loss_way}")
         others = tuple(size for size in question.sizes if size[0] != "cross_entropy")

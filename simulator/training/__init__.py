@@ -8,10 +8,7 @@ from simulator.workload.split.experts import expert_split
 
 
 def divided(network: Network, layout: Layout, *, captured: bool = False) -> Network:
-    """Return one rank's part of *network*, over all pipeline stages; raises InputError if it cannot be divided.
-
-    *captured*: in one CUDA graph.
-    """
+    """Return a rank's part of *network*, in all stages, *captured* in a CUDA graph or not; raises InputError."""
     if layout.tp > 1:
         from simulator.workload.split.tensor import tensor_split
 
