@@ -54,6 +54,7 @@ def drawn(framework: Emitter, draw: random.Random) -> CommandOptions:
         (one_of(1, 1, 2, 4), one_of(1, 1, 2, 4), one_of(1, 1, 2), one_of(1, 2)) if divides else (1, 1, 1, 1)
     )
     words = [f"{name}={n}" for name, n in (("tp", tp), ("pp", pp), ("cp", cp), ("ep", ep)) if n > 1]
+    words += [f"cp_a2a={cp}"] if cp > 1 and framework == "megatron" and chance() < 0.2 else []
     words += ["sp"] if tp > 1 and chance() < 0.8 else []
     words += ["tp_overlap"] if "sp" in words and chance() < 0.2 else []
     words += ["flex"] if ep > 1 and framework == "megatron" and chance() < 0.3 else []

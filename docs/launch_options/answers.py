@@ -72,6 +72,7 @@ _LINES: Mapping[List, tuple[str, ...]] = {
         f"{_MEGATRON} {{}}",
         f"{_GPT} {{}}",
         f"{_GPT} --tensor-model-parallel-size 2 --sequence-parallel {{}}",
+        f"{_GPT} --context-parallel-size 2 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 1 2 {{}}",
         f"{_GPT} --pipeline-model-parallel-size 2 {{}}",
         f"{_EXPERTS} {{}}",
         f"{_SENT} --overlap-moe-expert-parallel-comm {{}}",
@@ -85,7 +86,7 @@ _LINES: Mapping[List, tuple[str, ...]] = {
         for more in ("", _SPLIT, _DIVIDED_EXPERTS, "--model.converters quantize.linear.float8")
     ),
     "torchtitan-0.3": (f"{_NEW_TITAN} {{}}", f"{_NEW_TITAN} {_SPLIT} {{}}"),
-    "megatron-bridge": ("", "experts"),
+    "megatron-bridge": ("", "experts", "rings"),
     "accelerate": tuple(
         f"accelerate launch --num_processes 2 {more} {{}} {_TRAINER}" for more in ("", "--use_fsdp", "--use_deepspeed")
     ),
@@ -100,7 +101,14 @@ _LINES: Mapping[List, tuple[str, ...]] = {
     ),
 }
 # What else stands in a document: the same keys are tried with and without it.
-_MORE: Mapping[str, Mapping[str, Any]] = {"experts": {"num_moe_experts": 4, "expert_model_parallel_size": 2}}
+_MORE: Mapping[str, Mapping[str, Any]] = {
+    "experts": {"num_moe_experts": 4, "expert_model_parallel_size": 2},
+    "rings": {
+        "context_parallel_size": 2,
+        "cp_comm_type": "a2a+p2p",
+        "hierarchical_context_parallel_sizes": [1, 2],
+    },
+}
 _OF_TITAN = Names(KNOWN["torchtitan"])
 _OF_BRIDGE = Names(own_data("simulator.launch", "recipes.yaml")["megatron"]["timeless"])
 _REASONS = tuple(dict.fromkeys([*REFUSED.values(), *reasons(KNOWN["deepspeed"]["refused"]).values()]))

@@ -194,6 +194,8 @@ def read_layout(args: Arguments, ranks: LaunchRanks, deepspeed: DeepSpeed) -> La
             args.fault("cp-comm-type", f"'{one_line(each, 40)}' is no such way; {nearest(each, [*_CP_COMM, _BOTH])}")
     said = next(iter(ways)) if len(ways) == 1 else ""
     comm = _CP_COMM[said] if said in _CP_COMM and args.has("cp-comm-type") else "p2p"  # others stay unread
+    is_both = said == _BOTH and args.has("cp-comm-type")
+    of_heads = _of_heads(args, found.cp) if is_both and found.cp > 1 else 1
     experts = args.number("expert-model-parallel-size", "moe-expert-parallel-size") or 1
     way = args.choice(("allgather", "alltoall", "flex", "alltoall_seq"), "moe-token-dispatcher-type")
     has_flex = experts > 1 and (args.has("moe-enable-deepep") or way == "flex")
@@ -208,6 +210,7 @@ def read_layout(args: Arguments, ranks: LaunchRanks, deepspeed: DeepSpeed) -> La
         _check_gathering(args, has_shared=has_shared)
     words = {
         f"cp_comm={comm}": comm != "p2p" and found.cp > 1,
+        f"cp_a2a={of_heads}": of_heads > 1,
         f"ep={experts}": experts > 1,
         "ep_comm=all_gather": gathers,
         "flex": has_flex,
@@ -224,6 +227,17 @@ def read_layout(args: Arguments, ranks: LaunchRanks, deepspeed: DeepSpeed) -> La
     if found.zero < 2 and args.has("overlap-moe-expert-parallel-comm") and experts > 1:
         found.more += ["ep_overlap", "delay_wgrad"] if args.has("delay-wgrad-compute") else ["ep_overlap"]
     return found
+
+
+def _of_heads(args: Arguments, cp: int) -> int:
+    """Return how many ranks of a sequence exchange heads; the second size is that of the rings between them."""
+    name = "hierarchical-context-parallel-sizes"
+    sizes = [int(each) for each in re.findall(r"\d{1,6}", args.text(name) or "")]
+    if len(sizes) == 2 and sizes[0] * sizes[1] == cp:
+        return sizes[0]
+    why = f"'{one_line(args.value(name) or '', 40)}' are not two sizes whose product is --context-parallel-size {cp}"
+    args.fault(name, why if name in args else f"is missing; --cp-comm-type {_BOTH} needs two sizes")
+    return 1
 
 
 def _check_gathering(args: Arguments, *, has_shared: bool) -> None:

@@ -38,6 +38,7 @@ class Layout(Checked):
     pp: Annotated[int, _DEGREE] = 1
     cp: Annotated[int, _DEGREE] = 1
     cp_comm: CpComm = "p2p"
+    cp_a2a: Annotated[int, _DEGREE] = 1
     dp: Annotated[int, _DEGREE] | None = None
     ep: Annotated[int, _DEGREE] = 1
     etp: Annotated[int, _DEGREE] | None = None
@@ -66,8 +67,11 @@ class Layout(Checked):
             yield "sp splits what tp leaves whole; add tp=2 or more"
         if self.tp_overlap and not self.sp:
             yield "tp_overlap overlaps what sp gathers and scatters; add sp"
-        if self.cp_comm != "p2p" and self.cp == 1:
-            yield "cp_comm is what ranks that split a sequence exchange; add cp=2 or more"
+        if self.cp == 1 and (self.cp_comm != "p2p" or self.cp_a2a > 1):
+            name = "cp_comm" if self.cp_comm != "p2p" else "cp_a2a"
+            yield f"{name} is what ranks that split a sequence exchange; add cp=2 or more"
+        elif self.cp_comm != "p2p" and self.cp_a2a > 1:
+            yield f"cp_a2a={self.cp_a2a} ranks exchange heads within rings (p2p), not with cp_comm={self.cp_comm}"
         yield from self._expert_faults()
         if self.pp == 1 and (self.vp > 1 or self.schedule != "1f1b" or self.blocks):
             yield "vp, blocks and schedule apply to a pipeline; add pp=2 or more"
@@ -161,6 +165,8 @@ class Layout(Checked):
             most = n_ranks // each * each
             near = f"{most} ranks would do" if most else f"there are {n_ranks}"
             raise refused("layout", f"{named} takes {each} ranks or a multiple of them; {near}")
+        if self.cp % self.cp_a2a:
+            raise refused("layout", f"cp_a2a={self.cp_a2a} does not divide cp={self.cp}; {divisors(self.cp)}")
         data = n_ranks // each
         if self.dp is not None and self.dp != data:
             asked = " x ".join(filter(None, (named, f"dp={self.dp}")))

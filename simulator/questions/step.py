@@ -352,6 +352,7 @@ def _parts(layout: Layout, *, short: bool) -> list[str]:
     found += ["SP"] if layout.sp else []
     found += ["TP overlap"] if layout.tp_overlap else []
     found += [f"CP by {layout.cp_comm}"] if layout.cp_comm != REPLICAS.cp_comm else []
+    found += [f"CP heads {layout.cp_a2a}"] if layout.cp_a2a > 1 else []
     found += [f"EP by {layout.ep_comm}"] if layout.ep_comm != REPLICAS.ep_comm else []
     found += ["flex"] if layout.flex else []
     found += ["EP overlap"] if layout.ep_overlap else []

@@ -133,7 +133,7 @@ def _is_between(part: Part) -> bool:
 
 def _unmeasured(result: TrainingRun) -> str:
     """Return in words the aspect of a step of which no class of errors could be made; empty if there is none."""
-    question = result.question
+    question, layout = result.question, result.question.layout
     if result.servers is not None:  # fewer than a class of errors needs, all synchronous and of one machine
         return "too few measured steps through parameter servers"
     aspects = {
@@ -144,7 +144,8 @@ def _unmeasured(result: TrainingRun) -> str:
         "with an optimiser on the host": question.offload != "none",
         "whose batch norms are of all ranks' samples": question.layout.sync_bn and result.device_count > 1,
         "of several programs that share their device": question.programs > 1,
-        "whose ranks gather the tokens of experts": question.layout.gathers_tokens,
+        "whose ranks gather the tokens of experts": layout.gathers_tokens,
+        "whose sequences are divided by heads and in rings": layout.cp_a2a > 1,
     }
     return next((f"no measured step {words}" for words, found in aspects.items() if found), "")
 
@@ -156,12 +157,15 @@ def memory_band(result: TrainingRun, total_bytes: float) -> tuple[float, float] 
     """Return the bytes between which *total_bytes*, a need of *result*, lie with a probability of 80 %.
 
     None where nobody measured it: other than in the training of transformers on GPUs, with parameter servers, for
-    several programs on a device, with an optimiser on the host, where ranks gather the tokens of experts, and for
-    frameworks without measured memory.
+    several programs on a device, with an optimiser on the host, where ranks gather the tokens of experts, or rings go
+    between ranks that exchange heads, and for frameworks without measured memory.
     """
     step = result.step
-    other = result.question.programs > 1 or result.servers or result.offload or result.question.layout.gathers_tokens
+    layout = result.question.layout
+    other = result.question.programs > 1 or result.servers or result.offload
     if not _trains_on_gpus(result) or step.family != "transformer" or other:
+        return None
+    if layout.gathers_tokens or layout.cp_a2a > 1:
         return None
     spread = memory_spreads().get(MEMORY_CLASSES.get(step.options.framework, ""))
     return None if spread is None else (total_bytes * exp(spread.low), total_bytes * exp(spread.high))

@@ -257,7 +257,7 @@ def trust_words(result: TrainingRun) -> str:
 # -- parts of the time -----------------------------------------------------------------
 
 
-_AXES = {"tp": "tensor", "cp": "context", "ep": "expert", "etp": "expert"}
+_AXES = {"tp": "tensor", "cp": "context", "cp heads": "context", "ep": "expert", "etp": "expert"}
 
 
 def time_shares(result: TrainingRun) -> dict[str, float]:

@@ -24,7 +24,7 @@ _BESIDE = {  # what goes with a word that is parsed by itself
     **dict.fromkeys(("ep_comm", "flex", "ep_overlap", "shared_overlap"), "ep=2,"),
     **dict.fromkeys(("vp", "schedule", "blocks"), "pp=2,"),
     "delay_wgrad": "ep=2,ep_overlap,",
-    "cp_comm": "cp=2,",
+    **dict.fromkeys(("cp_comm", "cp_a2a"), "cp=2,"),
     "sp": "tp=2,",
     "tp_overlap": "tp=2,sp,",
     "shards": "zero=1,",
@@ -117,7 +117,7 @@ class Space:
         )
         found = []
         for way in ways:
-            goes_with = {"tp_overlap": way["sp"], "cp_comm": way["cp"] > 1}
+            goes_with = {"tp_overlap": way["sp"], **dict.fromkeys(("cp_comm", "cp_a2a"), way["cp"] > 1)}
             goes_with |= dict.fromkeys(_OF_EXPERTS, way["ep"] > 1)
             overlaps = {name: known[name] for name, goes in goes_with.items() if goes and known.get(name)}
             with suppress(InputError):  # what does not go together

@@ -16,7 +16,7 @@ def divided(network: Network, layout: Layout, *, captured: bool = False) -> Netw
     if layout.cp > 1:
         from simulator.workload.split.context import context_split
 
-        network = context_split(network, layout.cp, layout.cp_comm)
+        network = context_split(network, layout.cp, layout.cp_comm, layout.cp_a2a)
     if layout.sync_bn:
         from simulator.workload.split.statistics import synchronised
 

@@ -221,8 +221,8 @@ def _communicators(placement: Placement, question: StepQuestion, network: Networ
                 carried.setdefault(exchange.axis, set()).add((op, float(exchange.elements * element)))
     for axis, bundles in placement.within_layers().items():
         if axis != "dp" and (axis != "ep" or not layout.flex):  # statistics go with the gradients
-            n_peers = {"ep": 0 if layout.gathers_tokens else layout.ep - 1, "cp": 1}.get(axis, 0)
-            yield _unlike(bundles), carried.get(axis, set()), n_peers
+            n_peers = {"ep": 0 if layout.gathers_tokens else layout.ep - 1, "cp": 1, "cp heads": layout.cp_a2a - 1}
+            yield _unlike(bundles), carried.get(axis, set()), n_peers.get(axis, 0)
     yield from _of_parameters(placement, question, network)
     if layout.pp > 1:
         stages = placement.group.part([placement.rank(pp=stage) for stage in range(layout.pp)])

@@ -10,6 +10,7 @@ from simulator.records import lists_by_key
 from simulator.training.schedules import schedule_of
 
 Coordinates = dict[Axis, int]
+_Parts = Callable[[list[int]], list[list[int]]]
 
 
 class Placement:
@@ -34,16 +35,22 @@ class Placement:
         """Return the ranks of one pipeline stage, in ascending order."""
         return sorted(self.rank(tp=t, cp=c, dp=d, pp=stage) for t, c, d in self._others("tp", "cp", "dp"))
 
-    def layer_groups(self, axis: Axis, stage: int | None = None) -> list[ConcurrentGroups]:
-        """Return the groups along *axis* (``tp``, ``cp`` or ``dp``) of one stage or of all, which exchange at once."""
+    def layer_groups(
+        self, axis: Axis, stage: int | None = None, *, part: str = "", parts: _Parts = lambda ranks: [ranks]
+    ) -> list[ConcurrentGroups]:
+        """Return the groups along *axis* (``tp``, ``cp`` or ``dp``) of one stage or of all, which exchange at once.
+
+        *parts*: of each group, called *part*.
+        """
 
         def find() -> list[ConcurrentGroups]:
             first = [rank for p in range(self.layout.pp) if stage in (None, p) for rank in self.stage_ranks(p)]
             stride, degree = self._stride[axis], self._degrees[axis]
             heads = [rank for rank in first if rank // stride % degree == 0]  # coordinate 0 along the axis
-            return self._bundles([range(head, head + degree * stride, stride) for head in heads])
+            groups = (list(range(head, head + degree * stride, stride)) for head in heads)
+            return self._bundles([each for ranks in groups for each in parts(ranks)])
 
-        return self._once(("layers", axis, stage), find)
+        return self._once(("layers", axis, stage, part), find)
 
     def expert_groups(self) -> list[ConcurrentGroups]:
         """Return the groups that divide a layer's experts: every ``etp``-th rank of a run of ranks."""
@@ -54,7 +61,7 @@ class Placement:
         """Return the groups that split each expert: runs of ``etp`` ranks."""
         return self._in_runs("expert parts", self.layout.expert_tp, lambda run: [run])
 
-    def _in_runs(self, key: str, size: int, parts: Callable[[list[int]], list[list[int]]]) -> list[ConcurrentGroups]:
+    def _in_runs(self, key: str, size: int, parts: _Parts) -> list[ConcurrentGroups]:
         """Return *parts* of the ranks of each stage in runs of *size*, ordered by ``tp``, then ``cp``, then ``dp``."""
         runs = (run for stage in range(self.layout.pp) for run in _runs(self._in_order(stage), size))
         return self._once(key, lambda: self._bundles([part for run in runs for part in parts(run)]))
@@ -63,6 +70,9 @@ class Placement:
         """Return the groups that exchange within layers, by axis."""
         layout, axes = self.layout, tuple[Axis, ...](("tp", "cp"))
         found = {str(axis): self.layer_groups(axis) for axis in axes if getattr(layout, axis) > 1}
+        if 1 < (n := layout.cp_a2a) < layout.cp:
+            found["cp"] = self.layer_groups("cp", part="rings", parts=lambda ranks: [ranks[i::n] for i in range(n)])
+            found["cp heads"] = self.layer_groups("cp", part="heads", parts=lambda ranks: _runs(ranks, n))
         if layout.sync_bn and self._degrees["dp"] > 1:
             found["dp"] = self.layer_groups("dp")
         if layout.gathers_tokens:

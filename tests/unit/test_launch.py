@@ -488,7 +488,8 @@ def test_faults_of_a_script_have_their_places_all_at_once(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        ("--cp-comm-type a2a+p2p", ["--cp-comm-type: is not modelled; a sequence is split in one ring"]),
+        ("--cp-comm-type a2a+p2p", []),
+        ("--cp-comm-type p2p a2a", ["--cp-comm-type: is not modelled; a sequence is split in one ring"]),
         ("--cp-comm-type a2a", []),
         ("--window-size 4096,0 --cpu-offloading-num-layers 0", []),
         ("--patch-size 3", ["not known, and without effect: --patch-size"]),
@@ -548,6 +549,17 @@ def test_what_ranks_of_a_sequence_exchange_is_read(said: str, words: str) -> Non
     found = read_launch(f"{LLAMA3_8B} --context-parallel-size 2 --cp-comm-type {said}")
     assert ("cp=2" in str(found.options["parallel"]), words in str(found.options["parallel"])) == (True, True)
     assert not any("cp-comm" in note for note in found.notes)
+
+
+def test_rings_between_ranks_that_exchange_heads_are_read() -> None:
+    line = f"{LLAMA3_8B} --context-parallel-size 4 --cp-comm-type a2a+p2p"
+    found = read_launch(f"{line} --hierarchical-context-parallel-sizes 2 2")
+    assert "cp_a2a=2" in str(found.options["parallel"]).split(",")
+    assert found.notes == read_launch(f"{LLAMA3_8B} --context-parallel-size 4").notes
+    assert "cp_a2a" not in str(options(f"{line} --hierarchical-context-parallel-sizes 1 4")["parallel"])
+    for more, why in (("", "is missing"), ("--hierarchical-context-parallel-sizes 2 4", "'2 4' are not two sizes")):
+        with pytest.raises(InputError, match=f"--hierarchical-context-parallel-sizes: {why}"):
+            read_launch(f"{line} {more}")
 
 
 # -- the command ---------------------------------------------------------------------------

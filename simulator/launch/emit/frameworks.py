@@ -137,9 +137,11 @@ def _layout(layout: Layout, found: Emission) -> None:
     }
     whole, by_fsdp = layout.cp * (layout.dp or 1), layout.zero > 1
     shards = layout.shards if layout.zero and layout.shards not in (None, whole) else None
+    comm = "a2a+p2p" if layout.cp_a2a > 1 else layout.cp_comm.replace("_", "")
     found.options |= {
         **{name: degree if degree > 1 else None for name, degree in degrees.items()},
-        "--cp-comm-type": layout.cp_comm.replace("_", "") if layout.cp_comm != "p2p" else None,
+        "--cp-comm-type": comm if comm != "p2p" else None,
+        f"--hierarchical-context-parallel-sizes {layout.cp_a2a} {layout.cp // layout.cp_a2a}": layout.cp_a2a > 1,
         "--expert-tensor-parallel-size": layout.etp if layout.etp != layout.tp else None,
         **{option: getattr(layout, name) for name, option in _MEGATRON["switches"].items()},
         "--use-tp-pp-dp-mapping": layout.order == _FAR,
@@ -389,6 +391,7 @@ def _titan_layout(layout: Layout, layers: int, found: Emission) -> None:
         f"ranks in the order {'-'.join(layout.order)}": layout.order != ORDER,
         f"etp={layout.etp}": layout.etp not in (None, layout.tp),
         f"cp_comm={layout.cp_comm}; keys circulate among parts of a sequence": layout.cp_comm != "p2p",
+        f"cp_a2a={layout.cp_a2a}; keys circulate among parts of a sequence": layout.cp_a2a > 1,
         "flex; tokens go by an all-to-all": layout.flex,
         f"ep_comm={layout.ep_comm}; tokens go by an all-to-all": layout.gathers_tokens,
         "ep_overlap; computing waits for the all-to-all": layout.ep_overlap,

@@ -117,7 +117,7 @@ class Exchange(Operator):
     ``wide``: of numbers in fp32 in any precision.
     """
 
-    axis: Literal["tp", "cp", "ep", "etp", "dp"]
+    axis: Literal["tp", "cp", "cp heads", "ep", "etp", "dp"]
     forward: Collective | None
     backward: Collective | None
     elements: int

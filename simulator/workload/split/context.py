@@ -1,6 +1,6 @@
 """Context parallelism: sequences are divided among ranks (docs/decisions/parallelism.md)."""
 
-from collections.abc import Callable
+from typing import Literal
 
 from simulator.errors import divisors, mention, refused
 from simulator.records import replace
@@ -10,10 +10,12 @@ from simulator.workload.split import Splitter
 
 
 @once
-def context_split(network: Network, ranks: int, comm: str = "p2p") -> Network:
+def context_split(network: Network, ranks: int, comm: str = "p2p", of_heads: int = 1) -> Network:
     """Return one rank's part of *network* among *ranks*, which exchange for attention as *comm* says.
 
-    Raises InputError if its sequences or, for ``a2a``, its heads cannot be divided.
+    *of_heads* neighbours exchange all of their tokens for some of the heads; rings go between them.
+
+    Raises InputError if its sequences or, where they are exchanged, its heads cannot be divided.
     """
     if ranks == 1:
         return network
@@ -21,7 +23,7 @@ def context_split(network: Network, ranks: int, comm: str = "p2p") -> Network:
         fused = f"compute attention in one kernel: {mention('sizes', 'attention=fused')}"
         why = fused if network.tokens else "it reads no sequences"
         raise refused("layout", f"cp={ranks} does not divide {network.name}: {why}")
-    return _Splitter(network, ranks).run(comm)
+    return _Splitter(network, ranks, ranks if comm == "a2a" else of_heads).run(comm)
 
 
 def _key_elements(operator: Attention, length: int) -> int:
@@ -33,15 +35,18 @@ def _key_elements(operator: Attention, length: int) -> int:
 class _Splitter(Splitter):
     of_part = "attention"
 
+    def __init__(self, network: Network, ranks: int, of_heads: int) -> None:
+        super().__init__(network, ranks)
+        self._of_heads, self._of_ring = of_heads, ranks // of_heads
+
     def run(self, comm: str) -> Network:
-        ways: dict[str, Callable[[Layer, Attention], None]]
-        ways = {"p2p": self._ring, "a2a": self._heads, "all_gather": self._gather}
+        add = self._gather if comm == "all_gather" else self._ring if self._of_heads == 1 else self._heads
         self._elements = [self._part(n) for n in self._elements]
         for layer in self._network.layers:
             operator, n = layer.operator, self._ranks
             if isinstance(operator, Attention):
                 self._check(layer, operator, comm)
-                ways[comm](layer, operator)
+                add(layer, operator)
                 continue
             part = operator.over_sequences(self._part)
             if part is None:
@@ -53,29 +58,29 @@ class _Splitter(Splitter):
     def _part(self, count: int) -> int:
         return count // self._ranks if count % self._ranks == 0 else count
 
-    def _pieces(self, operator: Attention) -> int:
-        """Return how many chunks a sequence has, two for each rank if attention is causal."""
-        return 2 * self._ranks if operator.causal else self._ranks
-
     def _check(self, layer: Layer, operator: Attention, comm: str) -> None:
-        n, length, pieces = self._ranks, operator.key_length, self._pieces(operator)
+        n, length, pieces = self._ranks, operator.key_length, self._ranks * (2 if operator.causal else 1)
         if operator.documents:
             raise refused("layout", f"cp={n}: documents packed into a sequence are not divided among ranks here")
-        if comm == "p2p" and operator.window:
+        if comm == "p2p" and operator.window and self._of_ring > 1:
             why = f"keys do not circulate where a query sees a window of them; {mention('layout', 'cp_comm=a2a')}"
             raise refused("layout", f"cp={n} does not divide {layer.name}: {why}")
         if operator.query_length != length or length % pieces:
             raise refused("layout", f"cp={n} does not divide {layer.name}, {length} long; a multiple of {pieces} does")
         heads = operator.kv_heads or operator.heads
-        if comm == "a2a" and heads % n:
-            told = f"cp_comm=a2a: cp={n} does not divide the {heads} heads of keys of {layer.name}"
+        if heads % self._of_heads:
+            asked = f"cp_comm=a2a: cp={n}" if comm == "a2a" else f"cp_a2a={self._of_heads}"
+            told = f"{asked} does not divide the {heads} heads of keys of {layer.name}"
             raise refused("layout", f"{told}; {divisors(heads)}")
 
     def _ring(self, layer: Layer, operator: Attention) -> None:
         """Add the attention to a rank's own keys and values, and to those of every other rank as they arrive."""
-        n, length = self._ranks, operator.key_length
+        n, length = self._of_ring, operator.key_length
+        if n == 1:
+            self._layers.append(layer)
+            return
         own = replace(operator, query_length=length // n, key_length=length // n, keeps="sums")
-        seen = length // self._pieces(operator)  # only the unmasked half is computed
+        seen = length // (2 * n if operator.causal else n)  # two chunks each; only the unmasked half is computed
         other = replace(own, key_length=seen, causal=False, keeps="nothing")
         query, keys, _ = layer.inputs
         sent = _key_elements(operator, length // n)
@@ -96,24 +101,27 @@ class _Splitter(Splitter):
             out = total
 
     def _heads(self, layer: Layer, operator: Attention) -> None:
-        """Add the attention of whole sequences in a part of the heads, between exchanges of all sequences' parts."""
-        n = self._ranks
+        """Add the attention in a part of the heads, between exchanges with those who have the others."""
+        n = self._of_heads
         own = replace(operator, heads=operator.heads // n, kv_heads=operator.kv_heads // n)
         query, keys, _ = layer.inputs
-        queries = own.batch * own.heads * own.query_length * own.head_size  # as many as the rank's own, of all heads
+        length = own.query_length // self._of_ring
+        queries = own.batch * own.heads * length * own.head_size  # as many as the rank's own, of all heads
         here = self._sent(layer, "queries", query, queries)
-        arrived = self._sent(layer, "keys", keys, _key_elements(own, own.key_length))
-        out = self._new(own.output_elements)
-        self._layers.append(replace(layer, operator=own, inputs=(here, arrived, arrived), output=out))
+        arrived = self._sent(layer, "keys", keys, _key_elements(own, length))
+        results = own.output_elements // self._of_ring
+        out = self._new(results)
+        self._ring(replace(layer, operator=own, inputs=(here, arrived, arrived), output=out), own)
         # In place: the results are kept once, as exchanged (Transformer Engine to 2.7; from 2.8 on, twice).
-        self._sent(layer, "results", out, own.output_elements, layer.output, in_place=True)
+        self._sent(layer, "results", out, results, layer.output, in_place=True)
 
     def _sent(
         self, layer: Layer, what: str, read: int, elements: int, output: int | None = None, *, in_place: bool = False
     ) -> int:
         """Add the exchange of *elements* of tensor *read*, and the copies on either side; return the result."""
         laid = self._append(f"{layer.name}.lay_{what}", Copy(elements), read, in_place=in_place)
-        exchange = Exchange("cp", "all-to-all", "all-to-all", elements, elements)
+        axis: Literal["cp", "cp heads"] = "cp" if self._of_ring == 1 else "cp heads"
+        exchange = Exchange(axis, "all-to-all", "all-to-all", elements, elements)
         sent = self._append(f"{layer.name}.send_{what}", exchange, laid, in_place=in_place)
         return self._append(f"{layer.name}.order_{what}", Copy(elements), sent, output, in_place=in_place)
 
