@@ -1,94 +1,57 @@
 """Networks whose blocks ``stages.json`` and ``networks.json`` list (docs/decisions/zoo.md)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import reduce
 from math import ceil
 from typing import Any
 
 from simulator.records import own_data
-from simulator.workload.zoo.builder import Pair, Tensor, pair
+from simulator.workload.zoo.builder import Tensor, pair
 from simulator.workload.zoo.resnet import prelu, squeeze_excite
 
 _SIZES = own_data("simulator.workload.zoo", "stages.json")
-Unit = Callable[[Tensor, str, int, Pair, int], Tensor]
 
 
-def _mixed(x: Tensor, name: str, branches: Any, unit: Unit) -> Tensor:
-    """Return the results of *branches*, lists of layers, side by side; convolutions are made by *unit*.
+def inception(
+    x: Tensor,
+    classes: int,
+    layers: str,
+    *,
+    bias: bool = False,
+    norm: bool = True,
+    drops: bool = True,
+    rounds_up: bool = False,
+    ending: str = "",
+    auxiliary: str = "",
+) -> tuple[Tensor, ...]:
+    """Return the logits of the network whose *layers* ``stages.json`` has and, in training, an auxiliary classifier's.
 
-    Each layer has its name and a convolution's channels, kernel (1) and stride (1); or a pool's kind, stride and
-    padding; or the convolutions that read its input side by side.
+    Each layer has its name and a convolution's channels, kernel (1), stride (1) and padding (half of the kernel); or a
+    pool's kind, stride and padding; or branches, lists of layers that begin with their input, whose results are put
+    side by side.  Convolutions, whose names end with *ending*, have a *bias* or not, and a *norm* or not; *rounds_up*:
+    pools do, with sizes.  The classifier reads what the layer *auxiliary* reads.
     """
-    found = []
-    for layers in branches:
-        y = x
-        for layer, *sizes in layers:
-            y = _layer(y, f"{name}.{layer}", unit, *sizes)
-        found.append(y)
-    return found[0].concat(f"{name}.cat", *found[1:])
 
+    def layer(x: Tensor, name: str, first: Any, second: Any = 1, stride: int = 1, pad: int | None = None) -> Tensor:
+        if isinstance(first, str):
+            return x.pool(name, 3, kind="avg" if first == "avg" else "max", stride=second, pad=stride, ceil=rounds_up)
+        if isinstance(first, list):
+            one, *others = (reduce(lambda y, each: layer(y, name + each[0], *each[1:]), rows, x) for rows in first)
+            return one.concat(f"{name}.cat", *others)
+        height, width = pair(second)
+        pads = (height // 2, width // 2) if pad is None else pad
+        x = x.conv(name + ending, first, (height, width), stride=stride, pad=pads, bias=bias)
+        return (x.batch_norm(f"{name}.bn") if norm else x).relu(f"{name}.relu")
 
-def _layer(x: Tensor, name: str, unit: Unit, first: Any, second: Any = 1, third: int = 1) -> Tensor:
-    if isinstance(first, str):
-        return x.pool(name, 3, kind="avg" if first == "avg" else "max", stride=second, pad=third)
-    if isinstance(first, list):
-        one, *others = (_layer(x, name + end, unit, *sizes) for end, *sizes in first)
-        return one.concat(f"{name}.cat", *others)
-    return unit(x, name, first, tuple(second) if isinstance(second, list) else second, third)
-
-
-def googlenet(x: Tensor, classes: int) -> Tensor:
-    """Return the logits of GoogLeNet."""
-    x = _conv(x, "conv1", 64, 7, 2).pool("pool1", 3, stride=2, ceil=True)
-    x = _conv(_conv(x, "conv2_reduce", 64, 1), "conv2", 192, 3).pool("pool2", 3, stride=2, ceil=True)
-    for block, branches in _SIZES["googlenet"].items():
-        if block in ("4a", "5a"):
-            x = x.pool(f"pool{int(block[0]) - 1}", 3, stride=2, ceil=True)
-        x = _mixed(x, f"inception.{block}", branches, _conv)
-    return x.adaptive_avg_pool("avgpool").flatten().dropout("dropout").linear("fc", classes)
-
-
-def _conv(x: Tensor, name: str, channels: int, kernel: Pair, stride: int = 1) -> Tensor:
-    return x.conv(name, channels, kernel, stride=stride, pad=pair(kernel)[0] // 2, bias=True).relu(f"{name}.relu")
-
-
-def inception_bn(x: Tensor, classes: int) -> Tensor:
-    """Return the logits of Inception-BN."""
-
-    def unit(x: Tensor, name: str, channels: int, kernel: Pair, stride: int = 1) -> Tensor:
-        x = x.conv(name, channels, kernel, stride=stride, pad=pair(kernel)[0] // 2, bias=True)
-        return x.batch_norm(f"{name}.bn").relu(f"{name}.relu")
-
-    x = unit(x, "conv1", 64, 7, 2).pool("pool1", 3, stride=2)
-    x = unit(unit(x, "conv2_reduce", 64, 1), "conv2", 192, 3).pool("pool2", 3, stride=2)
-    for block, branches in _SIZES["inception-bn"].items():
-        x = _mixed(x, f"inception.{block}", branches, unit)
-    return x.adaptive_avg_pool("avgpool").flatten().linear("fc", classes)
-
-
-def inception3(x: Tensor, classes: int) -> tuple[Tensor, ...]:
-    """Return the logits of Inception v3 and, in training, the auxiliary classifier's logits."""
-    x = _unpadded(x, "Conv2d_1a_3x3", 32, 3, 2)
-    x = _same(_unpadded(x, "Conv2d_2a_3x3", 32, 3), "Conv2d_2b_3x3", 64, 3, 1).pool("maxpool1", 3, stride=2)
-    x = _unpadded(_unpadded(x, "Conv2d_3b_1x1", 80, 1), "Conv2d_4a_3x3", 192, 3).pool("maxpool2", 3, stride=2)
-    auxiliary: tuple[Tensor, ...] = ()
-    for name, branches in _SIZES["inception3"].items():
-        if name == "Mixed_7a" and x.net.training:
+    also: tuple[Tensor, ...] = ()
+    for name, *sizes in _SIZES[layers]:
+        if name == auxiliary and x.net.training:
             y = x.pool("AuxLogits.avg_pool", 5, kind="avg", stride=3)
-            y = _unpadded(_unpadded(y, "AuxLogits.conv0", 128, 1), "AuxLogits.conv1", 768, 5)
-            auxiliary = (y.adaptive_avg_pool("AuxLogits.avgpool").flatten().linear("AuxLogits.fc", classes),)
-        x = _mixed(x, name, branches, _same)
-    return x.adaptive_avg_pool("avgpool").dropout("dropout").flatten().linear("fc", classes), *auxiliary
-
-
-def _same(x: Tensor, name: str, channels: int, kernel: Pair, stride: int) -> Tensor:
-    """Return a convolution that keeps the size of *x*, or halves it without padding."""
-    height, width = pair(kernel)
-    return _unpadded(x, name, channels, kernel, stride, (height // 2, width // 2) if stride == 1 else 0)
-
-
-def _unpadded(x: Tensor, name: str, channels: int, kernel: Pair, stride: int = 1, pad: Pair = 0) -> Tensor:
-    x = x.conv(f"{name}.conv", channels, kernel, stride=stride, pad=pad)
-    return x.batch_norm(f"{name}.bn").relu(f"{name}.relu")
+            y = layer(layer(y, "AuxLogits.conv0", 128), "AuxLogits.conv1", 768, 5, 1, 0)
+            also = (y.adaptive_avg_pool("AuxLogits.avgpool").flatten().linear("AuxLogits.fc", classes),)
+        x = layer(x, name, *sizes)
+    x = x.adaptive_avg_pool("avgpool").flatten()
+    return (x.dropout("dropout") if drops else x).linear("fc", classes), *also
 
 
 _STAGES = _SIZES["efficientnet"]  # each: expansion, side of the kernel, stride, channels, blocks
