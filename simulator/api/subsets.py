@@ -37,9 +37,8 @@ class Symmetry:
             self._around[link.src].append((link.dst, (label, link.resource in machine.half_duplex)))
             self._around[link.dst].append((link.src, (label, None)))
         # Labels are replaced by numbers, assigned in an order that is the same in every run.
-        numbers: dict[Hashable, int] = {}
-        for _, known in (pair for around in self._around for pair in around):
-            numbers.setdefault(known, len(numbers))
+        labels = dict.fromkeys(known for around in self._around for _, known in around)
+        numbers = {known: number for number, known in enumerate(labels)}
         self._around = [[(node, numbers[known]) for node, known in around] for around in self._around]
         self._seen: dict[Hashable, int] = {}
 

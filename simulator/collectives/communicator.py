@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -85,12 +86,9 @@ class Equal:
         from simulator.collectives.schedules import two_trees
 
         self._machine = machine
-        n = len(hosts)
-        edges = [edge for tree in two_trees(n) for c, p in tree.edges() for edge in ((c, p), (p, c))]
-        degree = [0] * n
-        for a, _ in edges:
-            degree[a] += 1
-        inside = lists_by_key((many, (host, host)) for host, many in zip(hosts, degree, strict=True))
+        edges = [edge for tree in two_trees(len(hosts)) for c, p in tree.edges() for edge in ((c, p), (p, c))]
+        degree = Counter(a for a, _ in edges)
+        inside = lists_by_key((degree[place], (host, host)) for place, host in enumerate(hosts))
         between = lists_by_key(((degree[a], degree[b]), (hosts[a], hosts[b])) for a, b in edges)
         self.sites = Sites(machine, [*inside.values(), *between.values()])
         self.inside = self.sites.ways[: len(inside)]

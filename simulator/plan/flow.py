@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from simulator.network.machine import Machine
 from simulator.network.route import MovableRoute, Route
-from simulator.records import lists_by_key, replace
+from simulator.records import lists_by_key, replace, sums_by_key
 
 Region = tuple[tuple[Fraction, Fraction], ...]
 """Intervals of the buffer, as (start, stop) fractions of it."""
@@ -329,9 +329,7 @@ class Twins:
 
     def ends(self, route: Route, way: PairGroup) -> dict[Hashable, int]:  # noqa: ARG002  the same for all routes
         """Return how many of the flows on *way* start or end at a node, by its :meth:`place`; *route* is of one."""
-        at: dict[int, int] = {}
-        for node, _, times in way.ends():
-            at[node] = at.get(node, 0) + times
+        at = sums_by_key((node, times) for node, _, times in way.ends())
         return {self.place(node): times for node, times in at.items()}
 
     def place(self, node: int) -> int:

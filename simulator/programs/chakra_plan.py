@@ -2,7 +2,9 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from heapq import heapify, heappop, heappush
+from contextlib import suppress
+from graphlib import CycleError, TopologicalSorter
+from heapq import heappop, heappush
 
 from simulator.errors import Fault, InputError, counted, one_line
 from simulator.plan.plan import Fragment, Part, Plan, PlanBuilder
@@ -97,27 +99,20 @@ def _in_order(
     for key in doings:  # exchanges of a group, and transfers of a pair and tag, run in order
         if key[0] in ("exchange", "transfer") and (before := (*key[:-1], key[-1] - 1)) in doings:  # type: ignore[operator]
             after[key].add(before)
-    followers: dict[_Key, list[_Key]] = defaultdict(list)
-    for key, needs in after.items():
-        for need in needs:
-            followers[need].append(key)
-    place = {key: min((node.id, rank) for rank, node in members) for key, members in doings.items()}
-    left = {key: len(needs) for key, needs in after.items()}
-    ready = [(place[key], number, key) for number, key in enumerate(doings) if not left[key]]
-    heapify(ready)
-    done = 0
-    while ready:
-        *_, key = heappop(ready)
+    left = {min((node.id, rank) for rank, node in members): key for key, members in doings.items()}
+    place = {key: first for first, key in left.items()}
+    sorter, ready = TopologicalSorter(after), list[tuple[int, int]]()
+    with suppress(CycleError):  # it still gives out what waits for no cycle
+        sorter.prepare()
+    while sorter.is_active():
+        for key in sorter.get_ready():
+            heappush(ready, place[key])
+        key = left.pop(heappop(ready))
         yield key
-        done += 1
-        for follower in followers[key]:
-            left[follower] -= 1
-            if not left[follower]:
-                heappush(ready, (place[follower], done + len(doings), follower))
-    if done < len(doings):
-        stuck = min((place[key], key) for key, count in left.items() if count)[0]
-        waiting = counted(sum(1 for count in left.values() if count), "node")
-        raise InputError(f"{name}: {waiting} wait for each other, node {stuck[0]} of rank {stuck[1]} among them")
+        sorter.done(key)
+    if left:
+        (number, rank), waiting = min(left), counted(len(left), "node")
+        raise InputError(f"{name}: {waiting} wait for each other, node {number} of rank {rank} among them")
 
 
 class _Writer:

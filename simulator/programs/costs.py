@@ -212,11 +212,9 @@ class StreamQueue:
 
     def pieces(self, first: int, last: int) -> list[tuple[int, int]]:
         """Return (first, last) of the ranges of operators from *first* to before *last* with evenly spaced ends."""
-        cuts = {first, last, min(max(self.count, first), last)}
-        for passed in self._passed:
-            cuts.update((passed.first, passed.first + len(passed.base) * passed.times))
-        cuts.update(n for n in self._written)
-        cuts.update(n + 1 for n in self._written)
+        passed = (each.first + len(each.base) * times for each in self._passed for times in (0, each.times))
+        after = (n + 1 for n in self._written)
+        cuts = {first, last, min(max(self.count, first), last), *passed, *self._written, *after}
         inside = sorted(cut for cut in cuts if first <= cut <= last)
         return [(a, b - 1) for a, b in itertools.pairwise(inside) if b > a]
 

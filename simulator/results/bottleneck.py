@@ -1,6 +1,6 @@
 """The link, memory bus or fabric that limits exchanges (docs/decisions/results.md): :func:`bottleneck_of`."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -8,6 +8,7 @@ from typing import NamedTuple
 from simulator.engine.executor import alone
 from simulator.network.machine import Machine
 from simulator.plan.plan import Flow, Fragment, Perturbation, Plan
+from simulator.records import sums_by_key
 
 
 class LinkUse(NamedTuple):
@@ -102,9 +103,7 @@ def bottleneck_of(
     perturbations: Sequence[Perturbation] = (),
 ) -> LinkUse | None:
     """Return the resource that limits *exchanges* (with counts) longest, and its use until *end_s*, or None."""
-    times = Counter[Fragment]()
-    for fragment, count in exchanges:
-        times[fragment] += count
+    times = sums_by_key(exchanges)
     names, capacity_Bps = machine.resource_names, machine.capacity_Bps
     slowed = slowed_of(machine, perturbations, end_s)
     bound_s: dict[int, float] = {}

@@ -59,10 +59,9 @@ def shortened(network: Network) -> ShortNetwork:
     middle = units[1:-1]
     if len(middle) <= KEPT or any(_shape(unit) != _shape(middle[0]) for unit in middle):
         return ShortNetwork(network, len(units), 0)
-    stands_for: dict[int, int] = {}  # outputs of omitted blocks, with the kept outputs that replace them
-    for unit in middle[KEPT:]:
-        for layer, other in zip(unit, middle[KEPT - 1], strict=True):
-            stands_for[layer.output] = other.output
+    # Outputs of omitted blocks, with the kept outputs that replace them.
+    replaced = (pair for unit in middle[KEPT:] for pair in zip(unit, middle[KEPT - 1], strict=True))
+    stands_for = {layer.output: other.output for layer, other in replaced}
     last = [replace(layer, inputs=tuple(stands_for.get(t, t) for t in layer.inputs)) for layer in units[-1]]
     layers = [layer for unit in (units[0], *middle[:KEPT], last) for layer in unit]
     return ShortNetwork(replace(network, layers=tuple(layers)), len(units), len(middle) - KEPT)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from simulator.questions.options import Recompute, RecomputedPart, StepOptions
-from simulator.records import dataclass, replace
+from simulator.records import dataclass, lists_by_key, replace
 from simulator.workload.backward import one_format, saved_tensors, storages
 from simulator.workload.network import Layer, Network, block_name, once
 from simulator.workload.operators import Attention, Elementwise, Exchange, LayerNorm, Linear, MatMul, Softmax
@@ -62,10 +62,8 @@ class _Block:
 
 @once
 def _found(network: Network, how: Recompute, parts: tuple[RecomputedPart, ...], most: int | None) -> tuple[Rerun, ...]:
-    readers: dict[int, list[int]] = {}
-    for place, layer in enumerate(network.layers):
-        for tensor in layer.inputs:
-            readers.setdefault(storages(network)[tensor], []).append(place)
+    pairs = ((place, tensor) for place, layer in enumerate(network.layers) for tensor in layer.inputs)
+    readers = lists_by_key((storages(network)[tensor], place) for place, tensor in pairs)
     found: list[Rerun] = []
     for places in _blocks(network)[:most]:
         block = _Block(network, places, readers)
@@ -101,9 +99,7 @@ def _operators(block: _Block) -> Iterator[Rerun]:
         if isinstance(operator, Attention) or scatters or (isinstance(operator, Linear) and products % 2):
             kept.add(place)
     tensors = block.inside([place for place in block.places if place not in kept], block.places)
-    writers: dict[int, list[int]] = {}
-    for place in block.places:
-        writers.setdefault(block.written(place), []).append(place)
+    writers = lists_by_key((block.written(place), place) for place in block.places)
     again: set[int] = set()
     saved = saved_tensors(block.network, one_format(block.network, 2)).by_tensor
     wanted = [tensor for tensor in saved if tensor in tensors]

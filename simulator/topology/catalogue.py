@@ -40,14 +40,17 @@ def validate(source: YamlSource, kind: type[Model]) -> Model:
 
 def validate_in_part(
     source: YamlSource, kind: type[Model], lists: tuple[str, ...], instead: Mapping[str, Any] = {}
-) -> tuple[Model | None, InputError | None]:
-    """Return the model of *source* less faulty entries of *lists*, *instead* of other faulty keys, and the error."""
+) -> tuple[Model, InputError | None]:
+    """Return the model of *source* less faulty entries of *lists*, *instead* of other faulty keys, and the error.
+
+    Raises that error if no model is left.
+    """
     try:
         return validate(source, kind), None
     except InputError as error:
         told = error
     if not isinstance(source.data, dict):
-        return None, told
+        raise told
     data: dict[str, Any] = {}
     for key, field in kind.model_fields.items():
         value = source.data.get(key)
@@ -62,7 +65,7 @@ def validate_in_part(
     try:
         return kind.model_validate(data), told
     except ValidationError:
-        return None, told
+        raise told from None
 
 
 def kept_positions(source: YamlSource, kind: type[BaseModel], key: str) -> list[int]:
@@ -183,9 +186,8 @@ def find_topology(name: str, beside: Path | None = None) -> tuple[Path, str]:
     if stem in _part_files():
         raise InputError(Fault(f"is a part, not a machine; {_machines_with(stem)}", one_line(name)))
     described = {name: file_description(path) for name, path in builtin_topologies().items()}
-    for name_alone, path in _part_files().items():
-        if path.parent.name in ("gpu", "cpu"):  # each can be named as a machine
-            described[name_alone] = f"1 x {file_description(path)}"
+    alone = {name: path for name, path in _part_files().items() if path.parent.name in ("gpu", "cpu")}  # a machine each
+    described |= {name: f"1 x {file_description(path)}" for name, path in alone.items()}
     hint = nearest(stem, described, listed=0, words=described)
     if not hint.startswith("did"):
         hint = nearest(stem, builtin_topologies(), listed=6)

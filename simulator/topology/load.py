@@ -72,9 +72,6 @@ def _resolve(source: YamlSource, folder: Path | None, n_nodes: int | None, fabri
     raw = source.data.get("cluster") if isinstance(source.data, dict) else None
     instead = {"schema_version": 1, "name": "-"} | ({"cluster": _names_in(raw)} if isinstance(raw, dict) else {})
     spec, told = validate_in_part(source, TopologyFile, ("parts", "devices", "links", "meshes"), instead)
-    if spec is None:
-        assert told is not None
-        raise told
     lookup = Resolver(source, spec, told)
     if spec.cluster is not None:
         return _cluster(lookup, folder, n_nodes, fabric)

@@ -6,7 +6,7 @@ parameter at or before them.  Of activations, constants (masks, sine tables) are
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from simulator.records import dataclass, field
+from simulator.records import dataclass, field, lists_by_key
 from simulator.workload.network import Layer, Network, Parameter, once
 from simulator.workload.operators import Phase
 from simulator.workload.precision import INDEX_BYTES, NVFP4_BYTES
@@ -63,10 +63,8 @@ def read_elements(network: Network, layer: Layer, position: int) -> int:
 def backward_steps(network: Network) -> tuple[BackwardStep, ...]:
     """Return the backward passes of all layers that have one, last layer first."""
     needed = needs_gradient(network)
-    first: dict[str, int] = {}
-    for i, layer in enumerate(network.layers):
-        for parameter in layer.trained:
-            first.setdefault(parameter.name, i)
+    backwards = reversed([*enumerate(network.layers)])
+    first = {parameter.name: i for i, layer in backwards for parameter in layer.trained}
     there: set[int] = set()
     parameters_there: set[str] = set()
     found = []
@@ -240,15 +238,11 @@ def peak_forward_bytes(network: Network, formats: Formats) -> int:
     """
     sizes = [n * size for n, size in zip(network.elements, formats.stored, strict=True)]
     places = storages(network)
-    last: dict[int, int] = {}
-    for i, layer in enumerate(network.layers):
-        for number in (*layer.inputs, layer.output):
-            last[places[number]] = i
+    used = ((i, number) for i, layer in enumerate(network.layers) for number in (*layer.inputs, layer.output))
+    last = {places[number]: i for i, number in used}
     written = {layer.output for layer in network.layers}
     most = alive = fed_bytes(network, formats)
-    leaving: dict[int, list[int]] = {}
-    for place, i in last.items():
-        leaving.setdefault(i, []).append(place)
+    leaving = lists_by_key((i, place) for place, i in last.items())
     for i, layer in enumerate(network.layers):
         if not layer.in_place:
             alive += sizes[layer.output]

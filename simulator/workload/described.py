@@ -46,10 +46,8 @@ def _layer(layer: Layer) -> dict[str, Any]:
     }
     if layer.parameters:
         found["parameters"] = [[p.name, p.elements, p.trained] for p in layer.parameters]
-    for name in ("in_place", "part", "split"):
-        if getattr(layer, name):
-            found[name] = getattr(layer, name)
-    return found
+    said = {name: getattr(layer, name) for name in ("in_place", "part", "split")}
+    return found | {name: value for name, value in said.items() if value}
 
 
 def read_described(path: str, *, batch: int, training: bool) -> Network:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable
 from functools import cached_property, lru_cache
 from typing import Literal, ParamSpec, TypeVar
 
-from simulator.records import dataclass
+from simulator.records import dataclass, lists_by_key
 from simulator.workload.operators import Attention, Conv2d, Embedding, Exchange, MatMul, Operator, Recurrent, Softmax
 
 Part = Literal["attention", "feed-forward", "experts"]
@@ -131,11 +131,7 @@ def packed_weights(network: Network) -> dict[str, int]:
 @once
 def readers_of(network: Network) -> dict[int, list[Layer]]:
     """Return the layers that read each tensor, in order."""
-    found: dict[int, list[Layer]] = {}
-    for layer in network.layers:
-        for tensor in layer.inputs:
-            found.setdefault(tensor, []).append(layer)
-    return found
+    return lists_by_key((tensor, layer) for layer in network.layers for tensor in layer.inputs)
 
 
 def network_key(network: Network) -> Hashable:

@@ -116,9 +116,7 @@ def _weight(layer: Layer) -> float:
 
 def _balanced(weights: Sequence[float], count: int) -> list[int]:
     """Return the cuts that minimise the weight of the heaviest of *count* parts, by dynamic programming."""
-    sums = [0.0]
-    for weight in weights:
-        sums.append(sums[-1] + weight)
+    sums = list(accumulate(weights, initial=0.0))
     n = len(weights)
     best = [sums[end] for end in range(n + 1)]  # heaviest weight for the first `end` units, in as many parts as so far
     starts: list[list[int]] = []
