@@ -69,7 +69,7 @@ def find_network(
         from simulator.workload.torch_import.child import trace_apart
 
         given = {"training": training, "sequence_length": sequence_length, "image": image}
-        return NetworkSource(text, cache(lambda batch: trace_apart(text, batch=batch, **given).network))
+        return NetworkSource(text, cache(lambda batch: trace_apart(text, batch=batch, **given)))
     if is_file:
         from simulator.workload.layers_yaml import load_network
 
@@ -150,7 +150,7 @@ def _configured(
         first, *further = (fault.unspelt for fault in other.faults)
     from simulator.workload.torch_import.child import trace_apart
 
-    build = cache(lambda batch: trace_apart(text, batch=batch, training=training, sequence_length=length).network)
+    build = cache(lambda batch: trace_apart(text, batch=batch, training=training, sequence_length=length))
     told = f"{first.partition(';')[0]} here; simulated as transformers runs it, operator by operator"
     return NetworkSource(text, build, in_half=True, notes=(told, *further))
 

@@ -25,11 +25,12 @@ from simulator.workload.operators import (
     Reduction,
     Softmax,
 )
-from simulator.workload.torch_import import TracedNetwork, load_torch_workload
 
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install -e '.[torch]'")
 nn, F = torch.nn, torch.nn.functional
+
+from tests.oracles import torch_traced  # noqa: E402  needs torch
 
 
 class Apply(nn.Module):  # type: ignore[misc, name-defined]
@@ -44,10 +45,10 @@ class Apply(nn.Module):  # type: ignore[misc, name-defined]
         return self.function(self.first(x))
 
 
-def trace(monkeypatch: pytest.MonkeyPatch, made: Any, **sizes: Any) -> TracedNetwork:
+def trace(monkeypatch: pytest.MonkeyPatch, made: Any, **sizes: Any) -> torch_traced.TracedNetwork:
     """Trace the module that the factory *made* returns."""
     monkeypatch.setattr(sys.modules[__name__], "made", made, raising=False)
-    return load_torch_workload(f"torch:{__name__}:made", **{"batch": 2, **sizes})
+    return torch_traced.traced(f"torch:{__name__}:made", **{"batch": 2, **sizes})
 
 
 def operators(monkeypatch: pytest.MonkeyPatch, function: Any, *shape: int) -> list[Operator]:

@@ -212,5 +212,5 @@ def test_nothing_is_left_behind_by_a_fault(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_shape_written_behind_the_factory() -> None:
-    network = load_torch_workload("torch:faulty:bare:7x4", batch=2).network
+    network = load_torch_workload("torch:faulty:bare:7x4", batch=2)
     assert (network.flop, network.samples) == (2 * 2 * 7 * 16, 2)

@@ -21,13 +21,13 @@ from simulator.workload.operators import (
     Recurrent,
     Softmax,
 )
-from simulator.workload.torch_import import load_torch_workload
 from simulator.workload.zoo.registry import build_network
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install -e '.[torch]'")
 nn = torch.nn
 
+from tests.oracles import torch_traced  # noqa: E402  needs torch
 from tests.oracles.torch_images import resnet50, vgg16  # noqa: E402, F401  traced by their names here
 
 
@@ -90,7 +90,7 @@ def _counted(network: Network, *, all_of_them: bool) -> Counter[Operator]:
 def test_networks_of_the_zoo_are_found_again(name: str) -> None:
     if name in ("bert-base", "gpt2"):
         pytest.importorskip("transformers", reason="transformers is not installed")
-    traced = load_torch_workload(f"torch:{__name__}:{_MADE[name]}", batch=2)
+    traced = torch_traced.traced(f"torch:{__name__}:{_MADE[name]}", batch=2)
     network, ours = traced.network, build_network(name, batch=2, loss=False)
     whole = name in ("resnet50", "vgg16")
     assert _counted(network, all_of_them=whole) == _counted(ours, all_of_them=whole)

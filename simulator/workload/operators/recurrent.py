@@ -82,15 +82,13 @@ class Recurrent(Cells, OneKernel):
     def parameter_gradients(self, precision: Precision) -> Kernels:
         return (self.in_direction("bwd_weight", precision),)
 
-    def gradient_flop(self, *, of_inputs: bool, of_state: bool) -> int:
-        """Return the FLOPs of the backward pass: two products per forward one, less those of gradients not needed."""
-        first = 2 * self.batch * self.gates * self.hidden
-        without = (0 if of_state else first * self.hidden) + (0 if of_inputs else self.timesteps * first * self.inputs)
-        return 2 * self.flop - without
-
     def backward_flop(self, trained: bool, needed: Sequence[bool]) -> int:
-        """Return the FLOPs of the backward pass; the initial state needs no gradient."""
-        return self.gradient_flop(of_inputs=needed[0], of_state=False)
+        """Return the FLOPs of the backward pass: two products per forward one, less those of gradients not needed.
+
+        The initial state needs none.
+        """
+        first = 2 * self.batch * self.gates * self.hidden
+        return 2 * self.flop - first * self.hidden - (0 if needed[0] else self.timesteps * first * self.inputs)
 
     def saved_bytes(self, element_bytes: int) -> int:
         # cuDNN's reserve space: the gates and the cell state of each time step.

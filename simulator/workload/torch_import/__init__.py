@@ -1,9 +1,8 @@
 """Any ``torch.nn.Module`` as a workload (docs/torch.md); PyTorch is imported only when a module is traced."""
 
 from simulator.errors import MissingDependency, mention, one_line, refused
-from simulator.workload.torch_import.request import TracedNetwork, parse_torch
-
-__all__ = ["TracedNetwork", "load_torch_workload"]
+from simulator.workload.network import Network
+from simulator.workload.torch_import.request import parse_torch
 
 
 def load_torch_workload(
@@ -13,8 +12,8 @@ def load_torch_workload(
     training: bool = True,
     sequence_length: int | None = None,
     image: int | None = None,
-) -> TracedNetwork:
-    """Return the trace of one pass through the module that *text* names.
+) -> Network:
+    """Return the network of one pass through the module that *text* names.
 
     The factory is called with ``batch``, ``sequence_length`` and ``image``, where these are given and it has
     parameters of these names.  Without *training*, the module runs in ``eval`` mode, without loss or backward pass.

@@ -18,7 +18,8 @@ from typing import Any
 from simulator.console.run import environment_given
 from simulator.effects import effect
 from simulator.errors import InputError, TopocastError, mention, one_line, refused
-from simulator.workload.torch_import import TracedNetwork, load_torch_workload
+from simulator.workload.network import Network
+from simulator.workload.torch_import import load_torch_workload
 
 LIMIT_S = 300.0
 _START = (
@@ -31,7 +32,7 @@ _START = (
 _serving: dict[tuple[str, ...], tuple[subprocess.Popen[bytes], Connection]] = {}
 
 
-def trace_apart(text: str, **sizes: Any) -> TracedNetwork:
+def trace_apart(text: str, **sizes: Any) -> Network:
     """Return ``load_torch_workload(text, **sizes)``, run in a separate process.
 
     Raises what that raises, and InputError if the process ends or ``LIMIT_S`` seconds pass without an answer.

@@ -70,8 +70,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not read by
         self.layers: list[Layer] = []
         self.elements: list[int] = []
         self.unknown: dict[str, Fault] = {}
-        self.recurrent_flop = 0
-        self.recurrent_backward_flop = 0
         # Parameters by storage, of which frozen ones are None; storages are held, so that no address is used again.
         self._parameters: dict[int, Parameter | None] = {}
         self._held = [tensor.untyped_storage() for tensor in (*module.buffers(), *module.parameters())]

@@ -4,7 +4,6 @@ import re
 
 from simulator.errors import nearest, one_line, refused
 from simulator.records import dataclass
-from simulator.workload.network import Network
 
 DTYPES = ("float16", "bfloat16", "float32", "float64", "int32", "int64", "bool")
 _FORM = "torch:package.module:factory"
@@ -65,21 +64,3 @@ def _shape(text: str) -> InputShape:
             "write 3x224x224, or 128xint64 for 128 tokens"
         )
     return InputShape(tuple(int(size) for size in sizes), dtype)
-
-
-@dataclass(frozen=True, slots=True)
-class TracedNetwork:
-    """A traced network, with figures from torch itself.
-
-    ``gradient_order`` names the trained parameters in the order in which their gradients became complete.
-    ``saved_bytes`` is the size of the storages that autograd saved for the backward pass, without parameters and
-    buffers; ``saved_elements`` counts the floating-point numbers among them.  ``flop_forward`` and ``flop_backward``:
-    the counts of torch's FlopCounterMode, plus our own for recurrent layers, which it does not know.
-    """
-
-    network: Network
-    gradient_order: tuple[str, ...]
-    saved_bytes: int
-    saved_elements: int
-    flop_forward: int
-    flop_backward: int

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils.flop_counter import FlopCounterMode
 
 from simulator.errors import Fault, InputError, refused
 from simulator.workload.network import Network
@@ -17,57 +16,29 @@ from simulator.workload.operators import Elementwise, LayerNorm, Recurrent
 from simulator.workload.torch_import.factory import Subject, quietly, subject_of_module
 from simulator.workload.torch_import.faults import TraceFault, fault_of
 from simulator.workload.torch_import.recorder import ModuleStack, Recorder
-from simulator.workload.torch_import.request import TracedNetwork
 
 
-class _Saved:
-    """Size of the distinct storages saved for the backward pass, without parameters and buffers."""
-
-    def __init__(self, module: Any) -> None:
-        own = (*module.parameters(), *module.buffers())
-        self._seen = {tensor.untyped_storage()._cdata: tensor.untyped_storage() for tensor in own}
-        self.bytes = 0
-        self.elements = 0
-        self.active = True
-
-    def pack(self, tensor: Any) -> Any:
-        storage = tensor.untyped_storage()
-        if self.active and storage._cdata not in self._seen:
-            self._seen[storage._cdata] = storage  # held, so that its address is not reused
-            self.bytes += storage.nbytes()
-            if tensor.is_floating_point():
-                self.elements += storage.nbytes() // tensor.element_size()
-        return tensor
-
-
-def trace_subject(subject: Subject, *, training: bool = True) -> TracedNetwork:
-    """Return the network and figures traced from one pass through *subject*.
+def trace_subject(subject: Subject, *, training: bool = True) -> Network:
+    """Return the network traced from one pass through *subject*.
 
     Raises InputError, with the place, if it cannot be traced, runs an unknown operator, or trains nothing.
     """
     module = subject.module.train(training)
-    order: list[str] = []
-    saved = _Saved(module)
     with contextlib.ExitStack() as entered:
         entered.enter_context(quietly())
         stack = entered.enter_context(ModuleStack(module))
         entered.enter_context(torch.enable_grad())
         entered.enter_context(torch.device("meta"))
         entered.enter_context(reaching_builtins())
-        flops = entered.enter_context(FlopCounterMode(display=False))
         recorder = Recorder(module, stack, subject.values)
         entered.enter_context(recorder)
         entered.enter_context(LibraryFunctions(recorder))
-        entered.enter_context(_hooked(module, order))
-        with torch.autograd.graph.saved_tensors_hooks(saved.pack, lambda tensor: tensor):
-            loss = _forward(subject, recorder, saved, training=training)
-        flop_forward = flops.get_total_flops()
+        loss = _forward(subject, recorder, training=training)
         if recorder.unknown:
             faults = recorder.unknown.values()
             raise InputError([Fault(f"{subject.what}: {f.message}", f.file, f.line, f.column) for f in faults])
         if training:
             _backward(subject, loss)
-        flop_backward = flops.get_total_flops() - flop_forward
     # Tensors that no layer reads or writes fall out.
     used = {n for layer in recorder.layers for n in (*layer.inputs, layer.output)}
     number = {old: new for new, old in enumerate(sorted(used))}
@@ -76,15 +47,10 @@ def trace_subject(subject: Subject, *, training: bool = True) -> TracedNetwork:
         for layer in recorder.layers
     )
     elements = tuple(recorder.elements[old] for old in number)
-    network = Network(subject.name, layers, elements, subject.samples, subject.sample)
-    flop_forward += recorder.recurrent_flop
-    if not training:
-        return TracedNetwork(network, (), 0, 0, flop_forward, 0)
-    flop_backward += recorder.recurrent_backward_flop
-    return TracedNetwork(network, tuple(order), saved.bytes, saved.elements, flop_forward, flop_backward)
+    return Network(subject.name, layers, elements, subject.samples, subject.sample)
 
 
-def _forward(subject: Subject, recorder: Recorder, saved: _Saved, *, training: bool) -> Any:
+def _forward(subject: Subject, recorder: Recorder, *, training: bool) -> Any:
     """Return the loss; records only the module, and in training its own loss function."""
     try:
         output = subject.module(*subject.args, **subject.kwargs)
@@ -98,7 +64,7 @@ def _forward(subject: Subject, recorder: Recorder, saved: _Saved, *, training: b
             raise fault_of(error, f"{subject.what}: the loss failed") from None
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             raise InputError(f"{subject.what}: the loss must be a tensor with one number")
-    recorder.active = saved.active = False
+    recorder.active = False
     if loss_of is not None:
         return loss
     loss = output.get("loss") if isinstance(output, Mapping) else None
@@ -119,21 +85,6 @@ def _backward(subject: Subject, loss: Any) -> None:
         torch.autograd.backward(loss)  # loss.backward() would leave the entered modes
     except (Exception, SystemExit) as error:
         raise fault_of(error, f"{subject.what}: the backward pass failed") from None
-
-
-@contextlib.contextmanager
-def _hooked(module: Any, order: list[str]) -> Iterator[None]:
-    """Append to *order* the names of parameters as their gradients become complete."""
-    hooks = []
-    for name, parameter in module.named_parameters():
-        if parameter.requires_grad:
-            hooks.append(parameter.register_post_accumulate_grad_hook(lambda _, name=name: order.append(name)))
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
-        module.zero_grad(set_to_none=True)
 
 
 def _tensors(output: Any) -> Iterator[Any]:
@@ -161,7 +112,7 @@ def network_of_module(
 
     @cache
     def traced() -> Network:
-        return trace_subject(subject, training=training).network
+        return trace_subject(subject, training=training)
 
     def build(batch: int) -> Network:
         if batch not in (0, subject.samples):  # 0: any
@@ -305,9 +256,6 @@ class LibraryFunctions(TorchFunctionMode):  # type: ignore[misc]  # torch is not
                 written.append(recorder.new_number(elements))
                 name = f".l{layer}{'_reverse' if direction else ''}"
                 recorder.append(operator, read, parameters, written[-1], function=name)
-                recorder.recurrent_flop += operator.flop
-                needed = {"of_inputs": layer > 0 or x.requires_grad, "of_state": states[0].requires_grad}
-                recorder.recurrent_backward_flop += operator.gradient_flop(**needed)
             numbers, inputs = (written[-1],), directions * size
             if dropout and train and layer + 1 < n_layers:
                 dropped = recorder.new_number(directions * elements)
