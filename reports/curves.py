@@ -78,10 +78,8 @@ def draw_check(document: Mapping[str, Any], title: str) -> Figure:
     slow = [bus / row["healthy_to_s"] for bus, row in zip(per_s, rows, strict=True)]
     fast = [bus / row["healthy_from_s"] for bus, row in zip(per_s, rows, strict=True)]
     axes.fill_between(sizes, slow, fast, color=_EXPECTED, alpha=0.15, linewidth=0, label="healthy: the 80 % band")
-    expected = [row["expected_busbw_Bps"] / 1e9 for row in rows]
-    axes.plot(sizes, expected, "-", color=_EXPECTED, lw=1.6, label="expected")
-    measured = [row["measured_busbw_Bps"] / 1e9 for row in rows]
-    axes.plot(sizes, measured, "o", color=_MEASURED, ms=4.5, label="measured")
+    axes.plot(sizes, [row["expected_busbw_Bps"] / 1e9 for row in rows], "-", color=_EXPECTED, lw=1.6, label="expected")
+    axes.plot(sizes, [row["measured_busbw_Bps"] / 1e9 for row in rows], "o", color=_MEASURED, ms=4.5, label="measured")
     bus_of = dict(zip(sizes, per_s, strict=True))
     if document["explanations"]:
         best = document["explanations"][0]

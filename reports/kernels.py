@@ -108,10 +108,8 @@ def draw_roofline(axes: Axes, points: Sequence[RooflinePoint], roofs: Roofs) -> 
             axes.annotate(text, (ridge, rate), (-3, 3), textcoords="offset points", ha="right", fontsize=8)
     at = [point.intensity for point in shown], [point.rate for point in shown]
     areas = [6.0 + _LARGEST * point.time_s / whole_s for point in shown]
-    colours = [kernel_colour(point.kind) for point in shown]
-    axes.scatter(*at, s=areas, c=colours, linewidths=0, alpha=0.85, zorder=3)
-    least = min(point.rate for point in shown)
-    axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(least / 3, 3 * peak))
+    axes.scatter(*at, s=areas, c=[kernel_colour(point.kind) for point in shown], linewidths=0, alpha=0.85, zorder=3)
+    axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(min(at[1]) / 3, 3 * peak))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set(major_locator=LogLocator(numticks=6), minor_locator=NullLocator())
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")

@@ -111,8 +111,7 @@ def _more(machine: Machine, hosts: Sequence[int]) -> str:
 
 
 def _hosts(ranks_on: Sequence[int], machine: Machine, focus: Sequence[int]) -> list[int]:
-    ranks = [machine.nodes[machine.gpus[gpu]].host for gpu in ranks_on]
-    hosts = sorted(set(ranks))
+    hosts = sorted({machine.nodes[machine.gpus[gpu]].host for gpu in ranks_on})
     devices = sum(1 for node in machine.nodes if node.host in set(hosts) and node.kind != "storage")
     if len(hosts) == 1 or (len(hosts) == 2 and devices <= _MAX_DEVICES):
         return hosts

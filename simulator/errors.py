@@ -177,6 +177,11 @@ def few(names: Collection[str], listed: int = 12) -> str:
     return f"{shown}, ... ({len(names):,} in all)" if len(names) > listed else shown
 
 
+def some(texts: Sequence[str], most: int) -> str:
+    """Return the first *most* of *texts*, and how many more there are."""
+    return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")
+
+
 def divisors(number: int, listed: int = 40) -> str:
     """Return the divisors of *number*, at most *listed*, as a hint at what would divide it."""
     small = [d for d in range(1, min(math.isqrt(number), _TRIED) + 1) if number % d == 0]

@@ -108,8 +108,7 @@ def read_record(folder: Path) -> list[BlindEvent]:
     for number, line in enumerate(raw.splitlines(), start=1):
         try:
             found: dict[str, Any] = json.loads(line)
-            errors = tuple(BlindErrors(**each) for each in found.pop("errors", ()))
-            event = BlindEvent(errors=errors, **found)
+            event = BlindEvent(errors=tuple(BlindErrors(**each) for each in found.pop("errors", ())), **found)
         except (ValueError, TypeError, AttributeError):
             raise InputError(Fault("is no event of a blind record", str(file), number, 1)) from None
         if event.previous != previous:

@@ -199,8 +199,7 @@ class FaultExplanation:
 
     def named(self, spelt: Callable[[str], str]) -> "FaultExplanation":
         """Return the same in words that *spelt* changes."""
-        alike = tuple(map(spelt, self.alike))
-        return replace(self, words=spelt(self.words), alike=alike, measure=spelt(self.measure))
+        return replace(self, words=spelt(self.words), alike=tuple(map(spelt, self.alike)), measure=spelt(self.measure))
 
 
 class Explanations(NamedTuple):
@@ -215,8 +214,7 @@ def explained(
     session: Session, asked: LogQuestion, rows: Sizes, fixed: Collection[str], step_done: Callable[[str], None]
 ) -> Explanations:
     """Return the causes that explain the measured times (docs/check.md); none is tried for a log that looks healthy."""
-    step = max(1, -(-len(rows) // _CAUSE_SIZES))
-    some = rows[::-1][::step][::-1]
+    some = healthy.evenly(rows, _CAUSE_SIZES)
 
     def timed(
         words: str, measure: str, time_of: Callable[[SizeComparison], float], *, is_fault: bool = True

@@ -8,7 +8,7 @@ from simulator.api import Session
 from simulator.api.variants import LogQuestion, applied
 from simulator.bands import evidence
 from simulator.bands.composition import distance
-from simulator.errors import Fault, InputError, counted, few, one_line
+from simulator.errors import Fault, InputError, counted, few, one_line, some
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import NCCL_TODAY, Software, VersionNote, Where
 from simulator.records import dataclass, replace
@@ -89,7 +89,7 @@ def check_log(
     asked = asked_with(dict(log.settings))
     question = asked.question
     rows = []
-    points = judged(log.points)
+    points = healthy.evenly(log.points, MOST_JUDGED)
     from_bytes = healthy.large_from([point.size_bytes for point in points])
     for point in points:
         step_done("expected")
@@ -152,12 +152,6 @@ def _uneven(points: Sequence[Row]) -> Iterator[str]:
             most, size = max(found)
             at = f"{format_binary(size)}{f', {len(found)} sizes in all' if len(found) > 1 else ''}"
             yield f"{what}, {most:.1f} times at {at}: other jobs, clocks that change, or one bad run"
-
-
-def judged(points: Sequence[Row]) -> Sequence[Row]:
-    """Return at most ``MOST_JUDGED`` of *points*, spread evenly, the largest among them."""
-    step = -(-len(points) // MOST_JUDGED)
-    return points[::-1][::step][::-1]
 
 
 def _question(
@@ -233,9 +227,7 @@ def _remarks(log: NcclLog, asked: LogQuestion, rows: healthy.Sizes, *, told: boo
         yield f"dips at {sizes}: other jobs, or a network that drops packets; measure again with more iterations (-n)"
     for words, settings in (("is taken into account", asked.known), ("is not modelled", asked.unknown)):
         if settings:
-            shown = ", ".join(one_line(each, 60) for each in settings[:6])
-            more = f" and {len(settings) - 6} more" if len(settings) > 6 else ""
-            yield f"the log sets {shown}{more}, which {words}"
+            yield f"the log sets {some([one_line(each, 60) for each in settings], 6)}, which {words}"
     if log.nccl is None:
         version = ".".join(map(str, asked.question.software.nccl))
         yield f"the log names no version of NCCL; {version} is taken (--nccl)"

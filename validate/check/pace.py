@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, groupby, pairwise
 from statistics import NormalDist
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from simulator.api import Session
 from simulator.api.variants import ADAPTERS, SLOTS
@@ -113,8 +113,14 @@ class SizeComparison:
         return "fast" if self.measured_s < self.fastest_s else "slow" if self.measured_s > self.slowest_s else ""
 
 
+R = TypeVar("R")
 Sizes = Sequence[SizeComparison]
 Groups = list[tuple[bool, ...]]  # of large sizes (True), the others (False), or both together
+
+
+def evenly(rows: Sequence[R], most: int) -> Sequence[R]:
+    """Return at most *most* of *rows*, spread evenly, the last among them."""
+    return rows[::-1][:: max(1, -(-len(rows) // most))][::-1]
 
 
 def large_from(sizes: Sequence[float]) -> float:

@@ -7,12 +7,12 @@ from typing import Any
 
 from simulator.cli.table import Collected, page_blocks, table_of
 from simulator.console import PLAIN, Style
-from simulator.errors import few
+from simulator.errors import few, some
 from simulator.results import taken
 from simulator.units import format_binary, format_duration
 from validate.check.causes import CLEARLY
 from validate.check.check import CheckedLog
-from validate.check.pace import SizeComparison, Sizes, links_document, links_words, outside, slow_groups
+from validate.check.pace import SizeComparison, Sizes, evenly, links_document, links_words, outside, slow_groups
 from validate.importing.nccl_tests import unread_words
 
 SCHEMA_VERSION = 1
@@ -42,11 +42,6 @@ def _as_if(checked: CheckedLog) -> str:
 
 
 def _pace(checked: CheckedLog) -> str:
-    def listed(texts: Iterable[str]) -> str:
-        found = list(texts)
-        more = len(found) - _MOST_NAMED
-        return ", ".join(found[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-
     def apart_words(run: Sizes) -> str:
         ratios = sorted({f"{row.ratio:.2f}" for row in run}, key=float)
         times = ratios[0] if len(ratios) == 1 else f"{ratios[0]} to {ratios[-1]}"
@@ -62,10 +57,10 @@ def _pace(checked: CheckedLog) -> str:
         groups = {is_large for group in slow_groups(rows) for is_large in group}
         runs = [list(run) for mark, run in groupby(rows, key=lambda row: row.mark) if mark == "slow"]
         runs = [run for run in runs if run in apart or any(row.is_large in groups for row in run)]
-        words = "slow," if runs and len(runs[0]) == len(rows) else f"slow at {listed(map(_span, runs))},"
+        words = "slow," if runs and len(runs[0]) == len(rows) else f"slow at {some([*map(_span, runs)], _MOST_NAMED)},"
         words = words if runs else "slow by its shape over sizes, each within its range,"
         apart = [run for run in apart if run[0].mark == "fast"]
-    return f"{words} but {listed(map(apart_words, apart))}" if apart else words.rstrip(",")
+    return f"{words} but {some([*map(apart_words, apart)], _MOST_NAMED)}" if apart else words.rstrip(",")
 
 
 def _span(rows: Sizes) -> str:
@@ -89,9 +84,8 @@ def _lines(checked: CheckedLog, style: Style) -> list[str]:
         before, after = (f"{_rates(checked, row)[0]} GB/s at {format_binary(row.size_bytes)}" for row in cliff)
         lines.append(f"bandwidth falls from {before} to {after} and stays low: look for what only large messages meet")
     lines += checked.uneven
-    every = max(1, -(-len(checked.rows) // _MOST_ROWS))
     body = [("size", "time", "busbw", "expected", "healthy", "time/expected", "")]
-    for row in checked.rows[::-1][::every][::-1]:
+    for row in evenly(checked.rows, _MOST_ROWS):
         size, time = format_binary(row.size_bytes), format_duration(row.measured_s, digits=3)
         measured, expected, low, high = _rates(checked, row)
         body.append((size, time, f"{measured} GB/s", expected, f"{low} to {high}", f"{row.ratio:.2f}", row.mark))

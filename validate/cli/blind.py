@@ -141,7 +141,7 @@ def _shares(errors: BlindErrors | None) -> list[str]:
         return ["-"] * 4
     figures = (errors.median, ""), (errors.p90, ""), (errors.bias, "+")
     inside = "-" if errors.inside is None else f"{errors.inside * 100:.0f} %"
-    return [*("-" if error is None else percent_text(error, sign) for error, sign in figures), inside]
+    return [*(percent_text(error, sign) for error, sign in figures), inside]
 
 
 _HEADS = ["scored", "median", "p90", "bias", "in 80 % band"]

@@ -107,8 +107,7 @@ def calibrate_command(given: Given) -> None:
     absolute = sorted(abs(error) for error in fitted.errors)
     told = f"{len(absolute)} points ({ops}); median error left {100 * absolute[len(absolute) // 2]:.1f} %"
     unused = [f"not used: {count} x {reason}" for reason, count in sorted(left.items())]
-    table = skipped_table("not used", skipped, choose_style(sys.stderr))
-    given.remark([f"{part}: {told}{where}", *table, *unused])
+    given.remark([f"{part}: {told}{where}", *skipped_table("not used", skipped, choose_style(sys.stderr)), *unused])
 
 
 def _check_measured(file: str, part: str) -> None:

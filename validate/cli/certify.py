@@ -22,6 +22,7 @@ from validate.compare.certifying import CertifiedCalibration, certify, judged_ro
 from validate.compare.classes import class_errors
 from validate.kinds.kind import Rows
 from validate.machine.measure.certificate import PARTS
+from validate.tables.statistics import percent_text
 
 _MOST_REASONS = 12
 
@@ -66,7 +67,7 @@ def _blocks(found: CertifiedCalibration, after: Rows, certificate: Certificate) 
     yield Heading("Not covered")
     yield f"kernels that keep the data sheet: {', '.join(found.fitted.calibration.by_data_sheet) or 'none'}"
     for table, each in found.others.items():
-        yield f"{table}: calibrates nothing; {each.scored} rows, median error {_percent(each.median)}"
+        yield f"{table}: calibrates nothing; {each.scored} rows, median error {percent_text(each.median)}"
     yield "exchanges between nodes, which no node shows by itself"
     ends = {row["name"]: one_line(row.get("end") or "not ended", 160) for row in reversed(found.parts)}
     yield from (f"{part.name}: {end}" for part in PARTS if (end := ends.get(part.name, "not begun")) != "done")
@@ -83,7 +84,7 @@ def _judged(before: Rows, after: Rows) -> Iterator[Block]:
             if mine:
                 each = class_errors(mine)
                 name = "steps" if kind == "training" else "operators"
-                rows.append((f"{each.scored} {name}, {how}", _percent(each.median), _percent(each.in_band)))
+                rows.append((f"{each.scored} {name}, {how}", percent_text(each.median), percent_text(each.in_band)))
     if rows:
         yield PlainTable(("", "median error", "within the 80 % band"), rows, (False, True, True))
     if not steps:
@@ -97,11 +98,7 @@ def _judged(before: Rows, after: Rows) -> Iterator[Block]:
             one_line(each.skipped, 60) if each.error is None or each.skipped else f"{100 * each.error:+.1f} %"
             for each in (bare, row)
         )
-        lines.append((row.name, measured, *shown, _percent(median(memory) if memory else None)))
+        lines.append((row.name, measured, *shown, percent_text(median(memory) if memory else None)))
     yield PlainTable(
         ("step", "measured", "uncalibrated", "calibrated", "memory"), lines, (False, True, True, True, True)
     )
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.1f} %"

@@ -11,8 +11,8 @@ from simulator.console import Progress
 from simulator.errors import InputError, one_line
 from simulator.questions.where import Where
 from validate.check.causes import MOST_CAUSES
-from validate.check.check import check_log, judged
-from validate.check.pace import checked_links, links_document, links_text
+from validate.check.check import MOST_JUDGED, check_log
+from validate.check.pace import checked_links, evenly, links_document, links_text
 from validate.check.report import as_document, as_text, check_page, headline
 from validate.cli.command import Given
 from validate.compare.comparison import check_contradiction
@@ -56,7 +56,7 @@ def check_command(given: Given) -> int:
             check_contradiction("--topology", topology, {"device": log.gpu, "gpu": {"name": log.gpu}})
         version = parse_nccl(nccl) if nccl is not None else None
         many = parse_count("nodes", given.nodes) if given.nodes is not None else None
-        with Progress(len(judged(log.points)) + MOST_CAUSES, "simulating", quiet=given.quiet) as progress:
+        with Progress(len(evenly(log.points, MOST_JUDGED)) + MOST_CAUSES, "simulating", quiet=given.quiet) as progress:
             asked: dict[str, Any] = {"nodes": many, "fabric": given.fabric, "nccl": version, "links": links}
             asked["gpus"] = ran if isinstance(ran, tuple) else None
             checked = check_log(Session(), log, topology, step_done=progress.advance, **asked)

@@ -12,7 +12,7 @@ from simulator.api.calibrations import kernel_shapes
 from simulator.cli.options import parse_count
 from simulator.cli.table import table_of
 from simulator.console import choose_style
-from simulator.errors import InputError
+from simulator.errors import InputError, counted
 from simulator.questions.checks import From
 from simulator.records import own_data, replace
 from validate.cli.command import Given, give, print_result
@@ -21,9 +21,6 @@ from validate.constants.design import NETWORKS, MeasurableOperator, candidates_o
 from validate.constants.families import calibrating_rows, countable, read_rows
 from validate.kinds.kind import MeasuredRow
 from validate.tables.names import RowNames, part_called
-
-"""Formats, and what a step in each weighs: most training is under autocast or wholly in bf16 (chosen)."""
-
 
 _AMOUNT = From(1, 100_000)
 _DRAWS, _LAYERS = 3, 8
@@ -48,8 +45,7 @@ def design_command(given: Given) -> None:
         found = chosen(candidates_of(Session(), part, networks), max(counts))
         lines = ",\n".join(json.dumps(dict(each.key), separators=(", ", ": ")) for each in found)  # type: ignore[call-overload]
         give(f'{{"schema_version": 1, "operators": [\n{lines}\n]}}\n', output)
-    of = f"{len(networks)} network{'s' if len(networks) > 1 else ''}"
-    given.remark([f"chose {len(found)} operators of {of}"])
+    given.remark([f"chose {len(found)} operators of {counted(len(networks), 'network')}"])
 
 
 def _compared(files: Sequence[str], part: str, counts: Sequence[int], trust: Sequence[str]) -> list[str]:

@@ -30,7 +30,7 @@ from validate.kinds.kind import Kind, MeasuredRow, read_measurements
 from validate.score.report import ADDED
 from validate.score.scoring import Scoring, ScoringOptions
 from validate.tables.names import RowNames
-from validate.tables.statistics import Errors, summarise
+from validate.tables.statistics import Errors, percent_text, summarise
 from validate.tables.table import STDIN, Table
 
 _SCHEMA_VERSION = 2
@@ -221,10 +221,9 @@ def _report(done: Sequence[_Done], style: Style) -> str:
             lines += [*table_of(table, [False, True, True, False], style), ""]
     table = [["rows of", "n", "median", "p90", "mean", "bias"]]
     for role, op, place, e in _groups(done):
-        if e.median_ape is not None and e.p90_ape is not None and e.mean_ape is not None and e.bias is not None:
-            percents = [f"{100 * v:.1f} %" for v in (e.median_ape, e.p90_ape, e.mean_ape)]
-            name = ", ".join(filter(None, (op or "all", place, role)))
-            table.append([name, str(e.n), *percents, f"{100 * e.bias:+.1f} %"])
+        name = ", ".join(filter(None, (op or "all", place, role)))
+        figures = map(percent_text, (e.median_ape, e.p90_ape, e.mean_ape))
+        table.append([name, str(e.n), *figures, percent_text(e.bias, "+")])
     # The median of the left-out places' median errors, so that each place has equal weight.
     left_out = [item for item in done if item.task.judged is not None and item.task.term is None and item.errors]
     medians = [median(abs(error) for *_, error in item.errors) for item in left_out]

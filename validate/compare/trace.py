@@ -132,8 +132,7 @@ def _differences(
         found = []
         for place, theirs_s in enumerate(theirs.time_s):
             mine_s = sum(mine.time_s[place :: len(theirs)]) / steps
-            names = predicted[theirs.name[place]], measured[mine.name[place]]
-            found.append(Difference(kind, *names, mine_s, theirs_s))
+            found.append(Difference(kind, predicted[theirs.name[place]], measured[mine.name[place]], mine_s, theirs_s))
         return found
     by_name = sums_by_key(zip(mine.name, mine.time_s, strict=True))
     most = measured[max(by_name, key=lambda name: by_name[name])] if by_name else ""

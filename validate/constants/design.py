@@ -34,6 +34,7 @@ from validate.tables.names import RowNames
 
 NETWORKS: tuple[tuple[str, int], ...] = tuple(own_data("validate.constants", "families.yaml")["networks"].items())
 POLICIES: Mapping[str, float] = {"amp-bf16": 1.0, "bf16": 0.7, "tf32": 0.5, "fp32": 0.3, "fp8": 0.5}
+"""Formats, and what a step in each weighs: most training is under autocast or wholly in bf16 (chosen)."""
 _COMMON = 0.3  # chosen: the share of the variance that kernels of a variety have in common
 
 

@@ -84,8 +84,7 @@ def priors_of(stage: str) -> dict[str, Prior]:
 def in_use(name: str) -> float:
     """Return the value of the constant *name* in its file."""
     file, _, key = name.partition(".")
-    value: float = constants_file(file)["constants"][key]["value"]
-    return value
+    return float(constants_file(file)["constants"][key]["value"])
 
 
 @dataclass(frozen=True, slots=True)

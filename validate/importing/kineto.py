@@ -21,6 +21,7 @@ from simulator.errors import Fault, InputError, one_line
 from simulator.records import dataclass, own_data, own_patterns, sums_by_key
 from simulator.user_files import open_user_file
 from simulator.workload.operators import CLASSES as KERNELS
+from validate.importing.nccl_table import number_of
 
 _CHUNK = 1 << 20
 _LONGEST_EVENT = 16 << 20
@@ -186,7 +187,7 @@ class _Reader:
         if event.get("ph") != "X":
             return
         category, name = str(event.get("cat", "")).lower(), event.get("name")
-        start_us, time_us = _number(event.get("ts")), _number(event.get("dur"))
+        start_us, time_us = number_of(event.get("ts")), number_of(event.get("dur"))
         place = event.get("tid" if category in _OPERATORS else "pid")
         usable = isinstance(name, str) and 0.0 <= time_us <= _LONGEST_US and abs(start_us) <= _LATEST_US
         if not usable or not isinstance(name, str) or (place is not None and not isinstance(place, int | str)):
@@ -295,16 +296,6 @@ def _by_themselves(kept: Kernels) -> Kernels:
 def _correlation(told: Mapping[str, Any]) -> int:
     found = told.get("correlation", -1)
     return found if isinstance(found, int) and 0 <= found < 1 << 62 else -1
-
-
-def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return math.nan
-    try:
-        found = float(value)
-    except (ValueError, OverflowError):
-        return math.nan
-    return found if math.isfinite(found) else math.nan
 
 
 def steps_on_device(

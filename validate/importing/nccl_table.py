@@ -295,11 +295,11 @@ def row_times(out: str, inside: str) -> tuple[float, float] | str:
     return times[0], times[1]
 
 
-def number_of(text: str) -> float:
-    """Return the finite number *text*, or NaN."""
+def number_of(said: object) -> float:
+    """Return the finite number that *said* is or writes, or NaN."""
     try:
-        value = float(text)
-    except ValueError:
+        value = float(said) if isinstance(said, int | float | str) and not isinstance(said, bool) else math.nan
+    except (ValueError, OverflowError):
         return math.nan
     return value if math.isfinite(value) else math.nan
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any, cast
 
-from simulator.errors import Fault, InputError, counted, nearest, one_line
+from simulator.errors import Fault, InputError, counted, nearest, one_line, some
 from simulator.questions.collective import Dtype, Reduction
 from simulator.records import dataclass, lists_by_key, replace
 from simulator.workload import COLLECTIVES, Collective, bus_factor
@@ -127,10 +127,9 @@ def _chosen(runs: Sequence[printed.TestRun], collective: str | None, shown: str)
         words = [
             f"{f'{run.program}_perf' if run.program else 'one without a name'} over "
             f"{len(run.ranks) or 'unknown'} ranks (line {run.line})"
-            for run in (first, *others[:3])
+            for run in (first, *others)
         ]
-        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
-        told = f"holds {len(groups)} unlike runs: {', '.join(words)}{more}; keep one, or pick it by --collective"
+        told = f"holds {len(groups)} unlike runs: {some(words, 4)}; keep one, or pick it by --collective"
         raise InputError(Fault(told, shown))
     (alike,) = groups.values()
     return replace(
@@ -146,9 +145,8 @@ def unread_words(unread: Sequence[printed.UnreadRow]) -> str:
     """Return which rows cannot be read, and why; empty if all were read."""
     if not unread:
         return ""
-    told = ", ".join(f"{each.where} ({each.why})" for each in unread[:_MOST_TOLD])
-    more = f" and {len(unread) - _MOST_TOLD} more" if len(unread) > _MOST_TOLD else ""
-    return f"{counted(len(unread), 'row')} not read: {told}{more}"
+    told = some([f"{each.where} ({each.why})" for each in unread], _MOST_TOLD)
+    return f"{counted(len(unread), 'row')} not read: {told}"
 
 
 def _points(rows: Rows) -> tuple[printed.Row, ...]:
@@ -259,8 +257,7 @@ def _json_row(entry: object, where: str) -> printed.Row | str:
     said = str(entry.get("root", "-1")).strip()
     root = int(said) if re.fullmatch(r"-?\d{1,6}", said, re.ASCII) else -1
     wrong = any(printed.number_of(side[3]) > 0 for side in sides)
-    halves = tuple(tuple(side[:3]) for side in sides)
-    return printed.Row(size, *times, wrong, dtype, redop, root, halves, where)
+    return printed.Row(size, *times, wrong, dtype, redop, root, tuple(tuple(side[:3]) for side in sides), where)
 
 
 def _collective(rows: Rows, program: str | None, said: str | None, n_ranks: int, shown: str) -> Collective:

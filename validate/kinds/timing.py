@@ -30,8 +30,7 @@ def _costs_of(part: str, session: Session) -> tuple[TimingCosts, float]:
     costs, known = session.constants(TimingCosts), session.calibrations.get(part)
     if known is None:
         return costs, 1.0
-    own = {name: value for name, value in known.host.items() if name in vars(costs)}
-    return costs.but(**own), known.dispatch
+    return costs.but(**{name: value for name, value in known.host.items() if name in vars(costs)}), known.dispatch
 
 
 def between_events(part: str, operator: ops.Operator, phase: ops.Phase, *, searched: bool = False) -> Timed:
@@ -44,8 +43,7 @@ def between_events(part: str, operator: ops.Operator, phase: ops.Phase, *, searc
 def between_events_s(part: str, before: str, asked_s: float, session: Session) -> float:
     """Return the seconds between events around an operator on an idle *part*, with the cost *before* it."""
     costs, slower = _costs_of(part, session)
-    before_s: float = getattr(costs, before)
-    return before_s * slower + max(asked_s, costs.isolated_end_s * slower)
+    return float(getattr(costs, before)) * slower + max(asked_s, costs.isolated_end_s * slower)
 
 
 def by_host(where: Where, device: str, operator: ops.Operator, *, is_compiled: bool) -> Timed:
@@ -79,8 +77,7 @@ def with_overhead_s(constant: str, asked_s: float, session: Session) -> float:
     ``alone_s``: a kernel alone on an idle NVIDIA GPU; ``te_attention_s``: from the first kernel of a call of
     Transformer Engine's attention to the one that attends.
     """
-    overhead_s: float = getattr(session.constants(TimingCosts), constant)
-    return asked_s + overhead_s
+    return asked_s + float(getattr(session.constants(TimingCosts), constant))
 
 
 def replayed_s(warp_clock_s: float, copied: Sequence[Question], asked_s: float, session: Session) -> float:

@@ -59,9 +59,7 @@ def builtin_names() -> Mapping[str, str]:
     paths = builtin_topologies()
     found = {name: name for name in paths}
     for name, path in paths.items():
-        data = read_yaml(path, path.name).data
-        aliases = data.get("aliases") if isinstance(data, dict) else None
-        for alias in aliases if isinstance(aliases, list) else ():
+        for alias in read_yaml(path, path.name).data.get("aliases", ()):
             found.setdefault(str(alias), name)
     return found
 

@@ -21,7 +21,7 @@ from validate.machine.cluster.network import CommandFailed, LinkShape, run_shell
 from validate.machine.measure.host import cpu_facts, usable_threads
 from validate.machine.measure.timing import FEWEST
 from validate.tables.cells import csv_bytes
-from validate.tables.statistics import Errors, summarise
+from validate.tables.statistics import Errors, percent_text, summarise
 
 Outcomes = Sequence[cases.CaseOutcome]
 Row = dict[str, Any]
@@ -79,9 +79,9 @@ def _case_lines(outcomes: Outcomes, style: Style) -> str:
     rows = [["nodes", "rate", "strategy", "size", "measured", "+-", "times", "predicted", "error"]]
     times = duration_column([t for o in outcomes for t in (o.measured.median, o.predicted_s)])
     for i, o in enumerate(outcomes):
-        known = percent(o.measured.relative) if o.measured.samples >= FEWEST else "-"
+        error, known = percent_text(o.error, "+"), percent(o.measured.relative) if o.measured.samples >= FEWEST else "-"
         asked = [str(o.case.n_nodes), shown_rate(o.case.shape), o.case.strategy.name, format_size(o.case.size_bytes)]
-        rows.append([*asked, times[2 * i], known, str(o.measured.samples), times[2 * i + 1], _signed(o.error)])
+        rows.append([*asked, times[2 * i], known, str(o.measured.samples), times[2 * i + 1], error])
     return "\n".join(table_of(rows, [True, True, False, True, True, True, True, True, True], style, spare=(6, 5)))
 
 
@@ -115,15 +115,9 @@ def _medians(outcomes: Outcomes, style: Style) -> str:
             continue
         marks |= {len(rows) - 1: title} if title else {}
         for name, errors in found.items():
-            figures = [errors.median_ape, errors.p90_ape, errors.mean_ape]
-            cells = ["-" if figure is None else percent(figure) for figure in figures]
-            bias = "-" if errors.bias is None else _signed(errors.bias)
-            rows.append([f"  {name}" if title else name, str(errors.n), *cells, bias])
+            cells = map(percent_text, (errors.median_ape, errors.p90_ape, errors.mean_ape))
+            rows.append([f"  {name}" if title else name, str(errors.n), *cells, percent_text(errors.bias, "+")])
     return "\n".join(table_of(rows, [False, True, True, True, True, True], style, spare=(4, 3), marks=marks))
-
-
-def _signed(error: float) -> str:
-    return f"{error * 100:+.1f} %"
 
 
 def cluster_document(outcomes: Outcomes, measured: ClusterResults, facts: Row, *, calibrated: bool) -> Row:

@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 from xml.parsers import expat
 
 from simulator.errors import Fault, InputError, one_line
+from simulator.units import whole_number
 from validate.machine.describe.driver import GENERATIONS, Card, driver_part
 from validate.machine.describe.dumps import tree as pcie
 from validate.machine.describe.dumps.tree import Bus, BusTree, Numa, adapter_of, gpu_model, pci_kind, speed_of
@@ -178,7 +179,7 @@ def hwloc_tree(root: Element) -> pcie.BusTree:
     packages = [each for each in machine.iter("object") if each.said("type") in ("Package", "Socket")]
     for i, holder in enumerate(packages or [machine]):
         infos = _infos(holder)
-        family, model = (_number(infos.get(f"CPU{key}Number", "")) for key in ("Family", "Model"))
+        family, model = (whole_number(infos.get(f"CPU{key}Number", "")) or 0 for key in ("Family", "Model"))
         counts = Counter(each.said("type") for each in holder.iter("object"))
         vendor, name = VENDORS.get(infos.get("CPUVendor", ""), ""), one_line(infos.get("CPUModel", ""), 100)
         numas.append(Numa(i, vendor, family, model, name, counts["PU"], counts["Core"], socket=i))
@@ -209,7 +210,7 @@ def _nvlinks(root: Element) -> tuple[dict[tuple[str, str], float] | None, dict[s
         if pci_kind(device.said("pci_type")) == "nvswitch":
             switches.add(bus)
     names = [word.rpartition(":")[2] for each in matrix.children("indexes") for word in (each.text or "").split()]
-    values = [_number(word) for each in matrix.children("u64values") for word in (each.text or "").split()]
+    values = [whole_number(word) or 0 for each in matrix.children("u64values") for word in (each.text or "").split()]
     if len(values) != len(names) ** 2:
         return None, {}
     links: dict[tuple[str, str], float] = {}
@@ -251,13 +252,9 @@ def _buses(element: Element) -> Iterable[Bus]:
     if what == "gpu" and vendor.lower() in ("10de", "1002"):
         named, by_number = infos.get("GPUModel", ""), gpu_model(vendor, device)
         known = driver_part(Card(named)) or pcie.model_in(infos.get("PCIDevice", "")) or driver_part(Card(by_number))
-        model, memory = known or named or by_number, _number(infos.get("CUDAGlobalMemorySize", "")) << 10
+        model, memory = known or named or by_number, (whole_number(infos.get("CUDAGlobalMemorySize", "")) or 0) << 10
         yield Bus("gpu", name, *port, model=one_line(model, 100), memory_bytes=memory)
     elif what == "nic" and vendor.lower() in ("15b3", "1d0f", "8086", "14e4"):
         titles = [each.said("name") for each in systems]
         title = next((each for each in titles if each.startswith(("mlx", "bnxt", "rdmap"))), (titles or [name])[0])
         yield Bus("nic", name, *port, adapter=adapter_of(one_line(title, 40), code, vendor, device))
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 13 else 0

@@ -33,8 +33,7 @@ class BuiltModule:
 
     def forward(self) -> tuple[Any, ...]:
         """Return the outputs: the tensors that no layer reads."""
-        found: tuple[Any, ...] = self.module(*self.inputs)
-        return found
+        return tuple(self.module(*self.inputs))
 
     def loss(self) -> Any:
         """Return the sum of the losses; without any, the sum of all outputs that depend on a parameter."""

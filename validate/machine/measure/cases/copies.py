@@ -28,8 +28,7 @@ def cases(bench: Bench) -> Iterator[Case]:
     for size in spread(ladder(_LEAST, most)):
         if not bench.is_cuda:
             for count in sorted({usable_threads(), 1}, reverse=True):
-                note = f"{count} thread{'s' * (count > 1)}"
-                yield _case("h2h", "host", "host", size, note=note, threads=count)
+                yield _case("h2h", "host", "host", size, note=f"{count} thread{'s' * (count > 1)}", threads=count)
             continue
         for pinned in (1, 0):
             yield _case("h2d", "host", here, size, pinned)
@@ -51,8 +50,7 @@ def cases(bench: Bench) -> Iterator[Case]:
 
 def _case(kind: str, src: str, dst: str, size: int, pinned: int | str = "", note: str = "", threads: int = 0) -> Case:
     columns = Columns(kind=kind, src=src, dst=dst, bytes=size, pinned=pinned, note=note)
-    build = partial(_copy, kind, src, dst, size, pinned == 1, threads)
-    return Case("copies.csv", columns, build, needs_bytes=4 * size)
+    return Case("copies.csv", columns, partial(_copy, kind, src, dst, size, pinned == 1, threads), needs_bytes=4 * size)
 
 
 def _copy(kind: str, src: str, dst: str, size: int, pinned: bool, threads: int, bench: Bench) -> TimedWork:

@@ -170,8 +170,7 @@ def parallel_cases(shapes: Sequence[MeasuredStep], bench: Bench) -> Iterator[Cas
 
 def _case(shape: MeasuredStep, bench: Bench, build: Callable[[Bench], TimedWork]) -> Case:
     threads = 0 if bench.is_cuda else torch.get_num_threads()
-    columns = {"row_id": shape.row_id(bench.machine, threads), **shape.cells(threads)}
-    return Case("training.csv", columns, build)
+    return Case("training.csv", {"row_id": shape.row_id(bench.machine, threads), **shape.cells(threads)}, build)
 
 
 def _build(shape: MeasuredStep, bench: Bench) -> TimedWork:
