@@ -128,11 +128,11 @@ def cold_device(device: Device) -> Device:
 
 @lru_cache(maxsize=256)
 def steady_device(device: Device) -> Device:
-    """Return *device* after minutes of load, when it is hot and draws no more than its power."""
+    """Return *device* after minutes of load on numbers, when it is hot and draws no more than its power."""
     if not isinstance(device, Gpu) or device.is_rested:
         return device
     bursts = device.burst_s > 0.0 and (device.burst > 1.0 or device.calibration.clocks)
-    is_steady = not bursts and (device.is_hot or not device.above_boost)
+    is_steady = not bursts and (device.is_hot or not (device.above_boost or device.traits.fed_lanes))
     return device if is_steady else replace(device, is_hot=True, burst_s=0.0)
 
 

@@ -173,6 +173,7 @@ class Traits:
     process: Process
     operands: Literal["none", "registers", "copies", "warps"]
     tensor_energy: float = 1.0
+    fed_lanes: float = 0.0
     burst: float = 1.0
     turned_32_bit: bool = True
     tensor_flops: float = 0.0

@@ -147,12 +147,20 @@ def _busy_lanes(gpu: Gpu, precision: Precision) -> float:
     of_clock = costs.busy_share / (2.0 * gpu.boost_clock_Hz)
     if computes_on_tensor_cores(gpu, precision):
         energy = _by_width(precision, costs.tensor_32_bit, costs.tensor_16_bit, costs.tensor_8_bit)
-        fed = gpu.sm_count * tensor_pace(gpu, precision) if gpu.traits.operands == "copies" else 0.0
-        around = costs.tensor_sm_lanes * fed
+        around = _fed_lanes(gpu) * gpu.sm_count * tensor_pace(gpu, precision)
         return peak[precision] * of_clock * energy * gpu.traits.tensor_energy + around
     is_packed = multiplies_bytes(gpu, precision) or (precision == "fp16" and not computes_in_fp32(gpu, precision))
     flops_per_s = peak.get("fp64" if precision == "fp64" and precision in peak else "fp32", 0.0)
     return (flops_per_s * of_clock + costs.sm_lanes * gpu.sm_count) * (costs.packed if is_packed else 1.0)
+
+
+def _fed_lanes(gpu: Gpu) -> float:
+    """Return the lanes that draw as much as what else an SM switches while it feeds its matrix units with numbers."""
+    if gpu.traits.operands == "copies":
+        return gpu.constants["power"].tensor_sm_lanes
+    known = gpu.calibration  # measured on numbers
+    is_measured = known.compute != 1.0 or known.by_class or known.neighbours
+    return gpu.traits.fed_lanes if gpu.is_hot and not is_measured else 0.0
 
 
 BYTES_AT_ONCE = 4.0  # int8 multiply-adds of a lane in the time of one in fp32 (dp4a)
