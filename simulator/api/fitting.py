@@ -227,7 +227,7 @@ def _tighter(layout: Layout, n_ranks: int) -> Iterator[Layout]:
         yield replace(layout, zero=1)
         if split is not None:
             yield replace(split, zero=1)
-    if layout.pp == 1 and layout.zero < 3:
+    if layout.pp == 1 and layout.zero < 3 and not layout.ep_overlap:
         yield replace(split or layout, zero=3)
 
 

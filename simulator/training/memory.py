@@ -35,8 +35,8 @@ def device_memory(
     gaps: bool = True,  # count what the allocator holds besides
 ) -> MemoryNeed:
     """Return a device's need for its part, *network*; without *placement* or *gaps*, these do not count."""
-    if layout.ep_overlap and layout.pp == 1:
-        in_flight = min(2.0, float(question.micro_batches))
+    if layout.ep_overlap and layout.pp == 1:  # block by block: one is saved as the last one of the other is freed
+        in_flight = min(1.0 + 1.0 / max(1, len(unit_elements(network).keys() - {""})), float(question.micro_batches))
     options, gathered = stage_options(question.rank_options, layout), gathered_elements(network, layout)
     held = held_in(network, options, in_blocks=layout.zero == 3)
     need = held_memory(held, gathered, question, device, layout, in_flight)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from simulator.api import load_machine
+from simulator.api import Session, load_machine
+from simulator.collectives.communicator import Communicator, ConcurrentGroups
+from simulator.collectives.nccl.strategy import Nccl
 from simulator.errors import InputError
 from simulator.places import Places
 from simulator.questions.layout import parse_layout
 from simulator.questions.options import StepOptions
+from simulator.questions.step import StepQuestion
+from simulator.questions.where import Where
 from simulator.results.training import TrainingResult
 from simulator.step.issue import gradient_work, launches_of
 from simulator.step.launch import NOTHING, Launch, LayerCollective, Part
@@ -113,9 +119,27 @@ def test_micro_batches_that_pass_at_once_take_what_they_take_one_by_one() -> Non
     assert folded.step_time_s == pytest.approx(whole.step_time_s)
 
 
-def test_two_micro_batches_hold_their_activations() -> None:
+def test_two_micro_batches_hold_one_block_more_than_one_does() -> None:
+    """A block is saved forward before the last one left is freed backward (TransformerLayerSchedulePlan.run)."""
     alone, both = (step(f"ep=16,zero=1{more}", 8).tightest.need for more in ("", ",ep_overlap"))
-    assert 1.5 * alone.activations_bytes < both.activations_bytes <= 2.0 * alone.activations_bytes
+    assert both.activations_bytes == pytest.approx((1 + 1 / SIZES["layers"]) * alone.activations_bytes)
+
+
+@pytest.mark.parametrize(("n_nodes", "channels"), [(1, 32), (2, 16)])
+def test_an_all_to_all_takes_a_multiprocessor_for_each_channel(n_nodes: int, channels: int) -> None:
+    """Those of the rings, 24 and 16, up to the next power of two (ncclTopoComputeP2pChannels)."""
+    machine = load_machine("dgx-h100", n_nodes=n_nodes)
+    bundle = ConcurrentGroups([Communicator(machine, machine.gpus)])
+    taken, _ = bundle.collective("all-to-all", 2.0**27, Nccl()).gpu_loads.on(machine.gpus[0])
+    assert taken == pytest.approx(channels / 132)
+
+
+def test_what_would_fit_is_no_layout_with_which_the_overlap_does_not_go() -> None:
+    question = StepQuestion(where=Where("dgx-h100"), workload="deepseek-v2-lite", batch=64, options=MEGATRON)
+    asked = replace(question, layout=parse_layout("ep=8,ep_overlap"), micro_batches=2)
+    remedies = [each.change for each in Session().advised(asked).remedies]
+    assert remedies
+    assert not any("fsdp" in change for change in remedies)
 
 
 @pytest.mark.parametrize("words", ["ep=8,pp=2,vp=2,zero=1", "ep=8,pp=2,schedule=dualpipe,zero=1"])

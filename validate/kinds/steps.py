@@ -307,6 +307,7 @@ def _layout(cell: Cell) -> Layout:
         ep=ep,
         etp=_count(cell, "etp"),
         flex=cell("flex") == "1" and ep > 1,
+        ep_overlap=cell("ep_overlap") == "1" and ep > 1,
         vp=vp if pp > 1 else 1,
         blocks=_blocks(cell("blocks")) if pp > 1 else (),
         sp=sp,

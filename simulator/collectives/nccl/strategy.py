@@ -102,6 +102,8 @@ class Nccl:
                 own, came = (version_words(version) for version in (self.version, FEATURES["send-recv"]))
                 raise Unsuitable(f"NCCL {own} has no send and receive, which came with {came}")
             kernels.point_to_point(one_channel=has(self.version, "peers") and graph.channels_to_a_peer == 1)
+            if request.collective == "all-to-all":
+                builder.facts["channels"] = graph.p2p_channels
             return builder.build()
         direct = None if self.algorithm or self.protocol else direct_protocol(request, self.version)
         if direct is not None:

@@ -49,8 +49,12 @@ class CommGraph:
     @property
     def channels_to_a_peer(self) -> int:
         """The channels of a send to another node: fewer among many ranks (``src/graph/paths.cc``, since 2.20)."""
-        most = 1 << (self.comm_channels - 1).bit_length()
-        return self.peer_channels or (2 if 2 * self.n_ranks <= 4 * most else 1)
+        return self.peer_channels or (2 if 2 * self.n_ranks <= 4 * self.p2p_channels else 1)
+
+    @property
+    def p2p_channels(self) -> int:
+        """The channels of sends to all peers at once: the next power of two (``ncclTopoComputeP2pChannels``)."""
+        return 1 << (self.comm_channels - 1).bit_length()
 
     @property
     def ranks_per_node(self) -> float:
