@@ -78,6 +78,7 @@ _LINES: Mapping[List, tuple[str, ...]] = {
         f"{_SENT} --overlap-moe-expert-parallel-comm {{}}",
         f"{_SENT} --moe-shared-expert-intermediate-size 64 --moe-expert-capacity-factor 1 {{}}",
         f"{_MEGATRON} --use-megatron-fsdp {{}}",
+        f"{_MEGATRON} --tensor-model-parallel-size 2 --optimizer muon {{}}",
         f"{_MEGATRON} --num-experts 4 --multi-latent-attention --q-lora-rank 1536 {{}}",
     ),
     "torchtitan": tuple(f"{_TITAN} {more} {{}}" for more in ("", _SPLIT, "--model.converters float8")),
@@ -86,7 +87,7 @@ _LINES: Mapping[List, tuple[str, ...]] = {
         for more in ("", _SPLIT, _DIVIDED_EXPERTS, "--model.converters quantize.linear.float8")
     ),
     "torchtitan-0.3": (f"{_NEW_TITAN} {{}}", f"{_NEW_TITAN} {_SPLIT} {{}}"),
-    "megatron-bridge": ("", "experts", "rings"),
+    "megatron-bridge": ("", "experts", "muon", "rings"),
     "accelerate": tuple(
         f"accelerate launch --num_processes 2 {more} {{}} {_TRAINER}" for more in ("", "--use_fsdp", "--use_deepspeed")
     ),
@@ -101,12 +102,15 @@ _LINES: Mapping[List, tuple[str, ...]] = {
     ),
 }
 # What else stands in a document: the same keys are tried with and without it.
-_MORE: Mapping[str, Mapping[str, Any]] = {
-    "experts": {"num_moe_experts": 4, "expert_model_parallel_size": 2},
+_MORE: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "experts": {"model": {"num_moe_experts": 4, "expert_model_parallel_size": 2}},
+    "muon": {"model": {"tensor_model_parallel_size": 2}, "optimizer": {"optimizer": "muon"}},
     "rings": {
-        "context_parallel_size": 2,
-        "cp_comm_type": "a2a+p2p",
-        "hierarchical_context_parallel_sizes": [1, 2],
+        "model": {
+            "context_parallel_size": 2,
+            "cp_comm_type": "a2a+p2p",
+            "hierarchical_context_parallel_sizes": [1, 2],
+        },
     },
 }
 _OF_TITAN = Names(KNOWN["torchtitan"])
@@ -244,8 +248,8 @@ def _read(name: List, line: str, option: str, value: str | None) -> LaunchLine:
         return _read_launch(line.format(words))
     command, base = _DOCUMENTS[name]
     data = copy.deepcopy(dict(base))
-    if line:
-        data["model"] |= _MORE[line]
+    for section, more in _MORE.get(line, {}).items():
+        data[section] = data.get(section, {}) | more
     *sections, key = option.split(".")
     within = data
     for section in sections:

@@ -151,7 +151,9 @@ class StepFitting:
         question, found = self.question, self.changes(self.question)
         if self.count == 1 or not question.options.trains or question.has_servers or question.one_process:
             return found
-        tighter = [FSDP] if question.layout == REPLICAS else list(_tighter(question.layout, self.count))
+        most, tighter = question.options.most_zero, [FSDP]
+        if question.layout != REPLICAS or most < FSDP.zero:
+            tighter = [each for each in _tighter(question.layout, self.count) if each.zero <= most]
         asked = [(f"{word_of('parallel')} {layout.words}", changed(question, layout=layout)) for layout in tighter]
         first = next(((words, way) for words, way in asked if self.fits(way)), None)
         if first is not None:
@@ -282,7 +284,7 @@ def _more_devices(search: StepFitting) -> Iterator[tuple[str, StepQuestion | Non
         there = _place_of(search, number)
         for tp in (degree for degree in degrees if number % degree == 0):
             for words, asked in ways:
-                layout = Layout(tp=tp, sp=tp > 1, zero=3)
+                layout = Layout(tp=tp, sp=tp > 1, zero=question.options.most_zero)
                 how = f"{word_of('parallel')} {layout.words}{words}{bound}"
                 try:
                     own = divided(network, layout.on(number))

@@ -18,7 +18,7 @@ from simulator.records import replace
 from simulator.results.training_run import WORTH_SAYING, Alternative
 from simulator.step.changes import Change
 from simulator.step.issue import launches_of
-from simulator.step.memory import MemoryNeed
+from simulator.step.memory import MemoryNeed, held_in
 from simulator.step.precision import autocasts, gradient_bytes, storage_of
 from simulator.step.recompute import reruns_of
 from simulator.training import divided
@@ -82,6 +82,13 @@ def faults_of(context: Context, question: StepQuestion) -> _Faults:
     if options.channels_last and not any(isinstance(each.operator, Conv2d) for each in layers):
         none = f"applies to convolutions, and {question.workload} has none"
         yield f"{mention('channels_last')}: {none}", {"channels_last": False}
+    if (
+        options.optimizer == "muon"
+        and options.mode == "train"
+        and not held_in(context.network(question), options).matrices
+    ):
+        none = f"updates matrices of hidden layers, and {question.workload} has none; Adam updates all"
+        yield f"{mention('optimizer', 'muon')}: {none}", {"optimizer": "adam", "ns_steps": None}
     if options.framework == "deepspeed-zero3":
         gpus = () if question.device is not None else question.gpus or context.machine(question.where).gpus
         if (layout.zero != 3 and len(gpus) > 1) or options.mode == "inference":

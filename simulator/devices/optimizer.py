@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from simulator.questions.options import BITSANDBYTES, Optimizer
+from simulator.questions.options import BITSANDBYTES, Framework, Optimizer
 from simulator.records import own_data
 from simulator.workload.kernels import Streaming
 
@@ -15,6 +15,9 @@ class TensorPass(NamedTuple):
     first: int = 0  # reads that no earlier call has made
     looked_at: bool = False  # the host reads the result, and waits for it
     with_state: bool = False  # also reads and writes what the optimiser keeps, perhaps in fewer bits
+    half_reads: int = 0  # of tensors in bf16
+    half_writes: int = 0
+    called: bool = True  # by itself, and not by the next call
 
 
 _WRITTEN = own_data("simulator.devices", "optimizers.json")
@@ -54,6 +57,11 @@ def optimizer_kernels(
 def tensor_passes(optimizer: Optimizer) -> tuple[TensorPass, ...]:
     """Return the calls that update one tensor where *optimizer* loops over tensors; empty for other optimisers."""
     return _BY_TENSOR.get(optimizer, ())
+
+
+def matrix_passes(framework: Framework) -> tuple[TensorPass, ...]:
+    """Return Muon's calls for one matrix besides its products: torch's, or emerging_optimizers' of Megatron-LM."""
+    return _READ["by_matrix"]["megatron" if framework == "megatron" else "pytorch"]
 
 
 # -- what is kept between updates ------------------------------------------------------

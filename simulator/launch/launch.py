@@ -169,8 +169,9 @@ class _General:
         if model.workload:
             options |= {"workload": model.workload, "framework": "megatron"}
             found.sizes = model.sizes
-            options["optimizer"] = "momentum" if args.choice(("adam", "sgd"), "optimizer") == "sgd" else "adam"
-            options["fused_optimizer"] = True
+            args.choice(("adam", "sgd", "muon", "dist_muon"), "optimizer")
+            options |= read_update(args, self.layout.tp) or {"optimizer": "adam"}
+            options |= {"fused_optimizer": True} if options["optimizer"] != "muon" else {}
             way = args.choice(("native", "te", "linear"), "cross-entropy-fusion-impl")
             if args.flag("cross-entropy-loss-fusion") and way == "te":  # the native one takes the memory of none
                 found.sizes["cross_entropy"] = "in-place"

@@ -250,7 +250,7 @@ def _check_gathering(args: Arguments, *, has_shared: bool) -> None:
 
 
 def _read_shards(args: Arguments, deepspeed: DeepSpeed, found: LaunchDegrees) -> None:
-    found.zero = int(args.has("use-distributed-optimizer"))
+    found.zero = int(args.has("use-distributed-optimizer") or args.value("optimizer") == "dist_muon")
     stage = args.number("zero-stage", least=0)
     if args.has("use-torch-fsdp2"):
         found.zero = 2 if args.has("torch-fsdp2-no-reshard-after-forward") else 3

@@ -18,13 +18,12 @@ _KNOWN = KNOWN["deepspeed"]
 _TIMELESS = {section: Names(text) for section, text in _KNOWN["timeless"].items()}
 _INSTEAD, _REFUSED = reasons(_KNOWN["instead"]), reasons(_KNOWN["refused"])
 _BEGIN_REFUSED = {".".join(name.split(".")[:count]) for name in _REFUSED for count in (1, 2)}
-_FEWER_BITS = next(why for why in _KNOWN["refused"] if "fewer bits" in why)
 BUCKET = 500_000_000  # elements: the default of reduce_bucket_size (deepspeed/runtime/zero/config.py)
 _ON_BY_DEFAULT = ("reduce_scatter", "use_multi_rank_bucket_allreduce")
 _OF_ZERO = tuple(f"zero_optimization.{name}" for name in ("overlap_comm", *_ON_BY_DEFAULT))
 _SWITCHES = ("bf16.enabled", "fp16.enabled", *_OF_ZERO)
 _BATCHES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
-_COMPRESSING = frozenset(("onebitadam", "zerooneadam", "onebitlamb"))
+_REFUSED_UPDATES = reasons(_KNOWN["refused_updates"])
 _DISKS = (
     "reads and writes disks in every step, and the line does not say which; take cpu here, and add --offload-to nvme"
 )
@@ -100,8 +99,8 @@ class _DeepSpeedFile:
         for name in (f"zero_optimization.{each}" for each in _OLDER):
             if not isinstance(said := self.value(name), dict | None):
                 self.refuse(name, f"must be a mapping; got {one_line(said, 40)}")
-        if isinstance(said := self.value("optimizer.type"), str) and said.lower() in _COMPRESSING:
-            self.refuse("optimizer.type", f"{said}: {_FEWER_BITS}")
+        if isinstance(said := self.value("optimizer.type"), str) and said.lower() in _REFUSED_UPDATES:
+            self.refuse("optimizer.type", f"{said}: {_REFUSED_UPDATES[said.lower()]}")
 
 
 def read_deepspeed(path: str, files: Files) -> DeepSpeed:
@@ -150,7 +149,7 @@ def _read_optimizer(optimizer: Mapping[str, Any], path: str, found: DeepSpeed) -
         found.options |= {"optimizer": "adam"} | ({} if found.torch_adam else {"fused_optimizer": True})
     elif kind == "sgd":
         found.options["optimizer"] = "sgd" if is_off(options.get("momentum", 0)) else "momentum"
-    elif kind and kind not in _COMPRESSING:
+    elif kind and kind not in _REFUSED_UPDATES:
         told = f"{path}: optimizer.type {one_line(optimizer['type'], 40)}: is not modelled"
         found.notes.append(f"{told}; simulated as Adam with its state in fp32")
 

@@ -145,6 +145,8 @@ def _four_bits(args: Arguments) -> str | None:
 def _update(args: Arguments) -> dict[str, str | bool]:
     """Return the options for ``--optim`` (transformers' OptimizerNames), whose SGD has no momentum."""
     name = (args.text("optim") or "").lower()
+    if args.flag("use-muon") or name == "muon":  # LLaMA-Factory, Axolotl
+        return {"optimizer": "muon"}
     rule = "sgd" if name == "sgd" else of_bitsandbytes(name)
     if rule or not name:
         return {"optimizer": rule} if rule else {}
@@ -269,8 +271,8 @@ def of_bitsandbytes(name: str) -> Optimizer | None:
     return "paged-adam" if kind[2] is None else "paged-adam-8bit" if kind[1] else "adam-8bit"
 
 
-def read_update(args: Arguments) -> dict[str, str | bool]:
-    """Return the options for the update that ``--optimizer`` or ``--opt`` name."""
+def read_update(args: Arguments, tp: int = 1) -> dict[str, str | bool]:
+    """Return the options for the update that ``--optimizer`` or ``--opt`` name, of matrices that *tp* ranks share."""
     said = (args.text("optimizer", "opt") or "").lower()
     rule = of_bitsandbytes(said)
     if rule or not said:
@@ -279,6 +281,11 @@ def read_update(args: Arguments) -> dict[str, str | bool]:
     if kind not in _UPDATES:
         args.notes.append(f"--optimizer {one_line(said, 40)}: is not known, and without effect; add --optimizer")
         return {}
+    if _UPDATES[kind] == "muon":
+        steps, mode = args.number("muon-num-ns-steps"), args.text("muon-tp-mode") or "blockwise"
+        if tp > 1 and mode != "blockwise":
+            args.fault("muon-tp-mode", f"{one_line(mode, 40)}: is not modelled; blockwise, Megatron-LM's default, is")
+        return {"optimizer": "muon", **({"ns_steps": str(steps)} if steps else {})}
     fused = said.startswith("fused") or said.endswith("_fused")
     return {"optimizer": _UPDATES[kind], **({"fused_optimizer": True} if fused else {})}
 

@@ -1,6 +1,7 @@
 """How ranks divide a step: :class:`Layout`, and its words (``tp=8,pp=8,dp=64``)."""
 
 from collections.abc import Iterator
+from math import ceil
 from typing import Annotated, ClassVar, Literal, get_args
 
 from simulator.errors import Fault, InputError, divisors, mention, nearest, one_line, refused, spelt
@@ -151,11 +152,15 @@ class Layout(Checked):
         """
         return max(1, (self.shards or 1) * self.tp // self.expert_ranks)
 
-    def kept_share(self, count: float, of_experts: float) -> float:
-        """Return the fraction of *count* elements that a rank keeps; *of_experts* of them belong to experts."""
+    def kept_share(self, count: float, of_experts: float, whole: int = 0) -> float:
+        """Return the fraction of *count* elements that a rank keeps; *of_experts* of them belong to experts.
+
+        *whole*: they lie in as many matrices that are not divided, of which a rank may have one more than others.
+        """
         if not count:
             return 1.0
-        return ((count - of_experts) / (self.shards or 1) + of_experts / self.expert_shards) / count
+        share = ((count - of_experts) / (self.shards or 1) + of_experts / self.expert_shards) / count
+        return ceil(round(whole * share, 6)) / whole if whole else share
 
     def on(self, n_ranks: int) -> "Layout":
         """Return the layout over *n_ranks* with all degrees set; raises InputError with degrees that would fit."""

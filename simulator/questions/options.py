@@ -12,9 +12,8 @@ Mode = Literal["train", "inference", "forward", "backward"]
 Framework = Literal["pytorch", "megatron", "deepspeed-zero3", "adaptdl", "tensorflow", "paddle", "caffe"]
 FRAMEWORKS: tuple[Framework, ...] = get_args(Framework)
 PYTORCH: tuple[Framework, ...] = ("pytorch", "megatron", "deepspeed-zero3", "adaptdl")
-Optimizer = Literal[
-    "none", "sgd", "momentum", "adam", "lamb", "adam-loop", "bert-adam", "adam-8bit", "paged-adam", "paged-adam-8bit"
-]
+_OfBitsandbytes = Literal["adam-8bit", "paged-adam", "paged-adam-8bit"]
+Optimizer = Literal["none", "sgd", "momentum", "adam", "lamb", "adam-loop", "bert-adam", _OfBitsandbytes, "muon"]
 _Uniform = Literal["fp32", "tf32", "fp16", "bf16", "fp64"]
 _Mixed = Literal["amp-fp16", "amp-bf16", "graph-fp16", "graph-bf16"]
 _Narrow = Literal["master-fp16", "master-bf16", "master-fp8", "nvfp4", "int8", "int4"]
@@ -30,14 +29,14 @@ ACCUMULATIONS: tuple[Accumulation, ...] = get_args(Accumulation)
 MODES: tuple[Mode, ...] = get_args(Mode)
 OPTIMIZERS: tuple[Optimizer, ...] = get_args(Optimizer)
 POLICIES: tuple[Policy, ...] = get_args(Policy)
-BITSANDBYTES: tuple[Optimizer, ...] = ("adam-8bit", "paged-adam", "paged-adam-8bit")
-NOT_IN_TORCH: tuple[Optimizer, ...] = ("lamb", "bert-adam", *BITSANDBYTES)
+BITSANDBYTES: tuple[Optimizer, ...] = get_args(_OfBitsandbytes)
+NOT_IN_TORCH: tuple[Optimizer, ...] = ("lamb", "bert-adam", "muon", *BITSANDBYTES)  # for all parameters
 QUANTISED: tuple[Policy, ...] = ("int8", "int4")  # for inference only
 _PARTS: tuple[RecomputedPart, ...] = ("core_attn",)
 _HOLDS: Mapping[RecomputedPart, tuple[RecomputedPart, ...]] = {"moe": ("moe_act", "shared_experts")}
 _ALONE: Mapping[Optimizer, str] = {  # those of which no library has one kernel for all parameters
     "lamb": "updates all parameters at once already",
-    **dict.fromkeys(("adam-loop", "bert-adam", *BITSANDBYTES), "goes from tensor to tensor"),
+    **dict.fromkeys(("adam-loop", "bert-adam", "muon", *BITSANDBYTES), "goes from tensor to tensor"),
 }
 
 
@@ -48,6 +47,7 @@ class StepOptions(Checked):
     - ``mode``: ``train`` is forward, backward and update; ``forward`` and ``backward`` are these parts alone (tensors
       saved by forward count in both); ``inference`` is forward with nothing saved.
     - ``precision``: a policy (:mod:`simulator.step.precision`); ``torch`` is PyTorch's default.
+    - ``ns_steps``: iterations of Muon (of Newton and Schulz); None: 5.
     - ``cuda_graph_blocks``: in each pass, one call launches the kernels of a repeated block, except its experts
       (Transformer Engine's ``make_graphed_callables``).
     - ``recompute``: what the backward pass computes again instead of keeping it (:mod:`simulator.step.recompute`):
@@ -63,6 +63,7 @@ class StepOptions(Checked):
     mode: Mode = "train"
     precision: Policy = "torch"
     optimizer: Optimizer = "momentum"
+    ns_steps: Annotated[int, From(1, 99)] | None = None
     compiled: bool = False
     cuda_graph: bool = False
     cuda_graph_blocks: bool = False
@@ -107,12 +108,7 @@ class StepOptions(Checked):
         elif self.fused_optimizer and self.optimizer in _ALONE:
             how = f"{mention('optimizer', self.optimizer)} {_ALONE[self.optimizer]}"
             yield f"{mention('fused_optimizer')}: {how}; it is for adam, momentum, sgd"
-        if self.optimizer in BITSANDBYTES:
-            said = mention("optimizer", self.optimizer)
-            if self.framework not in ("pytorch", "deepspeed-zero3"):
-                yield f"{said}: is of bitsandbytes, for PyTorch; {mention('framework', self.framework)} has none"
-            if self.precision == "fp64":
-                yield f"{said}: updates parameters of 32 and 16 bits, and {mention('precision', 'fp64')} has none"
+        yield from self._update_faults()
         if self.precision in QUANTISED and self.mode != "inference":
             whole = f"is for {mention('mode', 'inference')}; gradients are no whole numbers"
             yield f"{mention('precision', self.precision)}: {whole}"
@@ -124,6 +120,26 @@ class StepOptions(Checked):
             yield from (f"{mention('recompute_parts', part)}: {said}" for part in again)
         if self.recompute != "none" and not self.has_backward:
             yield from (f"{said}: is for the backward pass, and {mode} has none" for said in self.recompute_mentions)
+
+    def _update_faults(self) -> Iterator[str]:
+        said, framework = mention("optimizer", self.optimizer), mention("framework", self.framework)
+        if self.optimizer in BITSANDBYTES:
+            if self.framework not in ("pytorch", "deepspeed-zero3"):
+                yield f"{said}: is of bitsandbytes, for PyTorch; {framework} has none"
+            if self.precision == "fp64":
+                yield f"{said}: updates parameters of 32 and 16 bits, and {mention('precision', 'fp64')} has none"
+        if self.optimizer == "muon":
+            if self.framework not in ("pytorch", "megatron"):
+                yield f"{said}: is not modelled in {framework}; in {mention('framework', 'pytorch')} and megatron it is"
+            if (self.framework, self.precision) == ("megatron", "master-fp16"):
+                yield f"{said}: Megatron-LM has it without {mention('precision', 'master-fp16')}; take master-bf16"
+        elif self.ns_steps is not None:
+            yield f"{mention('ns_steps')}: is about Muon's iterations; add {mention('optimizer', 'muon')}"
+
+    @property
+    def most_zero(self) -> int:
+        """The last stage of ZeRO in which the optimiser updates: Muon's ranks may share out whole matrices alone."""
+        return 1 if self.optimizer == "muon" and self.mode == "train" else 3
 
     @property
     def recompute_mentions(self) -> tuple[str, ...]:
@@ -174,7 +190,7 @@ def of_tensors(options: StepOptions, *, updated: bool = False) -> StepOptions:
         options, fused_optimizer=False, cuda_graph=False, cuda_graph_blocks=False, channels_last=False,
         launch_blocking=False, delayed_scales=False,
     )  # fmt: skip
-    return plain if updated else replace(plain, optimizer=USUAL.optimizer, expandable_segments=False)
+    return plain if updated else replace(plain, optimizer=USUAL.optimizer, ns_steps=None, expandable_segments=False)
 
 
 NetworkSizes = tuple[tuple[str, int | str], ...]

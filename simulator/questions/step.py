@@ -156,8 +156,7 @@ class StepQuestion(Checked):
             several = mention("micro_batches", 4)
             why = f"is about gradients of several micro-batches ({several}), which zero=2 and fsdp scatter"
             yield f"{mention('accumulation')}: {why}"
-        if self.has_servers and self.options.optimizer in how.BITSANDBYTES:
-            yield f"{mention('optimizer', self.options.optimizer)}: updates on GPUs, and parameter servers are CPUs"
+        yield from self._update_faults()
         shards, one_process = self.layout.zero == 3, self.one_process
         yield from how.nf4_faults(self.sizes, self.options, shards=shards, one_process=one_process)
         yield from how.loss_faults(self.sizes, self.options, one_process=one_process)
@@ -172,6 +171,14 @@ class StepQuestion(Checked):
         if self.gpus is not None:
             yield from self.device_faults(len(self.gpus))
         yield from unread_faults(self)
+
+    def _update_faults(self) -> Iterator[str]:
+        said = mention("optimizer", self.options.optimizer)
+        if self.layout.zero > self.options.most_zero:
+            whole = f"takes whole matrices, and {mention('layout', self.layout.words)} shards them"
+            yield f"{said}: {whole}; take zero=1, which shares them out"
+        if self.has_servers and self.options.optimizer in ("muon", *how.BITSANDBYTES):
+            yield f"{said}: updates on GPUs, and parameter servers are CPUs"
 
     def _offload_faults(self) -> Iterator[str]:
         said, options, layout = mention("offload", self.offload), self.options, self.layout
@@ -267,7 +274,8 @@ class StepQuestion(Checked):
     @property
     def sum_of_shards(self) -> Literal["all-reduce", "reduce-scatter"]:
         """The collective that sums gradients of which a rank keeps a shard."""
-        return "all-reduce" if self.sums_whole else "reduce-scatter"
+        whole = self.sums_whole or self.options.optimizer == "muon"  # LayerWiseDistributedOptimizer of Megatron-LM
+        return "all-reduce" if whole else "reduce-scatter"
 
     @property
     def loss_way(self) -> int | str:

@@ -141,6 +141,7 @@ def _unmeasured(result: TrainingRun) -> str:
         "of one process for all GPUs": question.one_process,
         "over unlike devices": len(result.parts) > 1,
         "whose devices share the samples unevenly": result.shares,
+        "updated by Muon": question.options.optimizer == "muon" and question.options.mode == "train",
         "with an optimiser on the host": question.offload != "none",
         "whose batch norms are of all ranks' samples": question.layout.sync_bn and result.device_count > 1,
         "of several programs that share their device": question.programs > 1,
@@ -162,7 +163,7 @@ def memory_band(result: TrainingRun, total_bytes: float) -> tuple[float, float] 
     """
     step = result.step
     layout = result.question.layout
-    other = result.question.programs > 1 or result.servers or result.offload
+    other = result.question.programs > 1 or result.servers or result.offload or step.options.optimizer == "muon"
     if not _trains_on_gpus(result) or step.family != "transformer" or other:
         return None
     if layout.gathers_tokens or layout.cp_a2a > 1:

@@ -35,7 +35,7 @@ _GRID = 8.0  # exchanges are simulated at powers of this size and interpolated l
 _Seconds = tuple[float, float, float, float, float]  # the first fields of a UnitCost
 _BY_BLOCK = (  # what the memory of a network holds as often as blocks
     *("parameter_count", "trained_count", "state_bytes", "quantised", "packed", "packed_bytes"),
-    *("of_experts", "trained_of_experts"),
+    *("of_experts", "trained_of_experts", "matrices"),
 )
 
 

@@ -169,7 +169,7 @@ class Space:
         return (known[name],) if name in known else tuple(usual)
 
     def _shardings(self, pp: int, group: int) -> Iterator[tuple[int, int | None]]:
-        for zero in self._choices("zero", (0, 1, 2, 3) if group > 1 else (0,)):
+        for zero in self._choices("zero", range(self.question.options.most_zero + 1) if group > 1 else (0,)):
             if zero == 0:
                 yield 0, None
                 continue

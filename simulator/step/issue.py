@@ -22,12 +22,13 @@ from simulator.step.precision import scales, storage_of
 from simulator.step.recompute import reruns_of
 from simulator.workload import operators as ops
 from simulator.workload.backward import BackwardStep, backward_steps
-from simulator.workload.kernels import Kernel, Streaming, error_class
+from simulator.workload.kernels import Gemm, Kernel, Streaming, error_class
 from simulator.workload.network import Layer, Network, backward_needs, forward_needs, once
 from simulator.workload.precision import ELEMENT_BYTES
 
 if TYPE_CHECKING:
     from simulator.step.megatron_passes import ExpertExtras
+    from simulator.step.muon import WeightMatrix
 
 
 _MORE_OF_BATCH_NORM: dict[Part, int] = {"forward": 3, "backward": 2}  # kernels beside the one that is counted
@@ -43,7 +44,7 @@ class _Issuer:
         self.known: dict[tuple[ops.Operator, ops.Phase, Mix, bool], tuple[float, DeviceWork] | None] = {}
         self.runs: dict[tuple[Streaming, ...], DeviceWork] = {}
         self.passes: dict[tuple[KernelRun, Part], tuple[float, DeviceWork]] = {}
-        self.updates: dict[int, tuple[float, DeviceWork]] = {}  # of single tensors, by their elements
+        self.updates: dict[int | WeightMatrix, tuple[float, DeviceWork]] = {}  # of single tensors, by their elements
         products = [layer.operator for layer in network.layers if isinstance(layer.operator, ops.GroupedLinear)]
         self.reads_rows = not any(product.routing.padded for product in products)  # else all experts are filled up
         self.looks: Mapping[str, int] = {}
@@ -195,19 +196,21 @@ class _Issuer:
             issue = self.streamed(f"{layer.name} (gradients accumulated)", "backward", run, layer.name)
             yield replace(issue, host_s=len(layer.trained) * bare_launch_time(self.device), adds=True)
 
-    def tensor_updated(self, name: str, elements: int) -> Launch:
+    def tensor_updated(self, name: str, elements: "int | WeightMatrix") -> Launch:
         """Return the update of a single tensor, a call per pass; where the host reads a result, the next one waits."""
         waits = any(each.looked_at for each in tensor_passes(self.options.optimizer))
         if elements not in self.updates:
             call_s, passes = host_time(self.device, "update_s", 1), list(self.lowering.tensor_update(elements))
+            product_s = dispatch_time(self.device, ops.MatMul(1, 1, 1), "fwd", is_taped=False)
             issued_s = done_s = 0.0
             for each, run in passes:
-                issued_s += call_s
+                issued_s += product_s if isinstance(run.kernel, Gemm) else call_s * each.called
                 done_s = max(done_s, issued_s) + run.cost(self.device).time_s
                 issued_s = done_s if each.looked_at else issued_s
             work = self.work([run for _, run in passes])
             self.updates[elements] = max(0.0, done_s - work.time_s) if waits else issued_s, work
-        return Launch(f"{self.options.optimizer} step of {name}", "update", *self.updates[elements], waits=waits)
+        whole, told = not isinstance(elements, int), f"{self.options.optimizer} step of {name}"
+        return Launch(told, "update", *self.updates[elements], waits=waits, whole=whole)
 
     def work(self, runs: Sequence[KernelRun]) -> DeviceWork:
         return _work([run.kernel for run in runs], tuple(run.cost(self.device) for run in runs))
@@ -350,10 +353,9 @@ def _update(issuer: _Issuer, network: Network, options: StepOptions) -> Iterator
         yield replace(issuer.streamed("gradients checked", "update", checked), over="all")
         yield replace(issuer.streamed("gradients averaged", "update", KernelRun(averaged)), over="summed")
     yield from (issue for name, issue in passes if name in (UNSCALE, TO_MASTER, NORM))
-    singly = (p for p in network.parameters if p.trained) if tensor_passes(options.optimizer) else ()
-    for issue in (issuer.tensor_updated(p.name, p.elements) for p in singly):
+    for issue in (issuer.tensor_updated(*each) for each in issuer.lowering.singly()):
         yield replace(issue, waits=issue.waits or looks)
-        looks, gathering_s = False, 0.0
+        looks, gathering_s = False, gathering_s if options.optimizer == "muon" else 0.0  # of Adam's tensors
     for issue in (issue for name, issue in passes if name not in (UNSCALE, TO_MASTER, NORM)):
         yield replace(issue, host_s=issue.host_s + gathering_s, waits=looks and gathering_s > 0.0)
         looks, gathering_s = False, 0.0

@@ -54,6 +54,7 @@ class Launch:
     needs: tuple[str, ...] = ()  # layers whose exchanges it waits for
     over: Literal["kept", "all", "summed"] = "kept"  # parameters whose state it keeps, all gradients, or summed ones
     late: bool = False  # gradients of parameters that were put off
+    whole: bool = False  # updates a matrix that ranks do not divide
 
     @property
     def device_s(self) -> float:

@@ -25,6 +25,7 @@ from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 if TYPE_CHECKING:
     from simulator.step.megatron_passes import JointProduct
+    from simulator.step.muon import WeightMatrix
 
 UNSCALE = "unscale gradients"
 TO_MASTER = "gradients to fp32"
@@ -328,15 +329,18 @@ class Lowering:
             yield name, self._run(Streaming("mul_scalar", n, half, wide), float(half))
         elif scales(options.precision):
             yield UNSCALE, self._run(Streaming("mul_scalar", n, wide, wide), float(wide))
-        size, fused = updated_bytes(options.precision), options.fused_optimizer
-        if not tensor_passes(options.optimizer):
+        size, fused, rule, others = updated_bytes(options.precision), options.fused_optimizer, options.optimizer, n
+        if rule == "muon":  # Adam's of the other parameters, which Megatron-LM fuses
+            rule, fused = "adam", options.framework == "megatron"
+            others -= sum(each if isinstance(each, int) else each.elements for _, each in self.singly())
+        if not tensor_passes(rule) and others:
             graph = options.framework == "tensorflow" and not options.compiled
-            kernels = optimizer_kernels(options.optimizer, n, size, fused=fused, graph=graph)
-            firsts = first_reads(options.optimizer, fused=fused, graph=graph)
+            kernels = optimizer_kernels(rule, others, size, fused=fused, graph=graph)
+            firsts = first_reads(rule, fused=fused, graph=graph)
             if fused and options.framework in ("pytorch", "adaptdl"):  # apex and DeepSpeed have kernels of their own
                 kernels = tuple(replace(kernel, form="tensors") for kernel in kernels)
             for kernel, first in zip(kernels, firsts, strict=True):
-                yield f"{options.optimizer} step", self._run(kernel, float(first * n * size))
+                yield f"{rule} step", self._run(kernel, float(first * others * size))
         if master:
             yield "weights from fp32", self._run(Streaming("copy", n, wide, half), 0.0)
         # Transformer Engine casts weights once a step, for its first micro-batch.
@@ -350,9 +354,26 @@ class Lowering:
         for kernel in conversions.nvfp4_passes(quantised) if quantised else ():
             yield "weights to nvfp4", self._run(kernel, 0.0)
 
-    def tensor_update(self, elements: int) -> Iterator[tuple[TensorPass, KernelRun]]:
-        """Yield the calls that update a tensor of *elements* elements, if the optimiser updates tensors singly."""
+    def singly(self) -> "tuple[tuple[str, int | WeightMatrix], ...]":
+        """Return the name and the elements, or the matrix, of each tensor that the optimiser updates singly."""
+        if self._options.optimizer == "muon":
+            from simulator.step.muon import matrices_of
+
+            return matrices_of(self._network, self._options)
+        has_passes = bool(tensor_passes(self._options.optimizer))
+        return tuple([(p.name, p.elements) for p in self._network.parameters if p.trained and has_passes])
+
+    def tensor_update(self, elements: "int | WeightMatrix") -> Iterator[tuple[TensorPass, KernelRun]]:
+        """Yield the calls that update a tensor of *elements* elements, or a matrix, as :meth:`singly` has it."""
         rule, element = self._options.optimizer, updated_bytes(self._options.precision)
+        if not isinstance(elements, int):
+            from simulator.step.muon import calls
+
+            found = calls(elements, self._options)
+            yield from (
+                (each, self._run(kernel, float(each.first * element * elements.elements))) for each, kernel in found
+            )
+            return
         size = elements * element
         for each in tensor_passes(rule):
             kept = sum(state_tensors(rule, elements, element, paged=True)) if each.with_state else 0

@@ -3,7 +3,6 @@
 from math import ceil
 
 from simulator.devices.gpu import Gpu
-from simulator.devices.optimizer import state_tensors
 from simulator.devices.predict import Device
 from simulator.questions.options import StepOptions, of_tensors
 from simulator.questions.where import TODAY, Software
@@ -13,7 +12,7 @@ from simulator.step.megatron import buffer_element_bytes, has_gradient_buffer, s
 from simulator.step.moments import Moment, tape_of
 from simulator.step.precision import casts, gathered_bytes, has_master, storage_of, updated_bytes, weight_bytes
 from simulator.step.recompute import of_blocks
-from simulator.step.reserved import RankState, Residents, reserved_and_allocated, workspace_bytes
+from simulator.step.reserved import RankState, Residents, reserved_and_allocated, states_of, workspace_bytes
 from simulator.workload.backward import peak_forward_bytes
 from simulator.workload.network import Network, once, packed_weights, unit_elements
 from simulator.workload.precision import ELEMENT_BYTES, NVFP4_BYTES, PACKED
@@ -112,6 +111,8 @@ class NetworkMemory:
     unread_gradients: int = 0  # that a framework allocates, and nobody reads
     token_buffer: int = 0  # tokens of all ranks of experts, in the format of activations
     state_bytes: int = 0  # of the optimiser
+    working_bytes: int = 0  # of updates of single tensors
+    matrices: int = 0  # that Muon updates whole
     packed: int = 0  # frozen weights kept in nf4, in ``packed_bytes``
     packed_bytes: int = 0
     layers: tuple[str, ...] = ()  # names of the places of ``moments``
@@ -145,6 +146,7 @@ def with_gaps(
         frozen_bytes=weight_bytes(options.precision) * shares.kept,
         updated=shares.updated,
         update_bytes=sum(_update_bytes(options, wide=wide)) * shares.updated,
+        working_bytes=held_in(network, options, in_blocks=shares.gathered > 0.0).working_bytes,
         buffer_bytes=round(_buffer_bytes(n, options, shares) + _sums_bytes(n, options) + bucket_bytes),
         gathered_bytes=gathered if shares.gathered else 0.0,
         kept_gradients=staying if shares.gathered else shares.gradients,
@@ -181,6 +183,11 @@ def held_in(network: Network, options: StepOptions, *, in_blocks: bool = False) 
         packed=sum(p.elements for p in network.parameters if p.name in packed),
         packed_bytes=sum(packed.values()),
     )
+    if options.optimizer == "muon" and options.mode == "train":
+        from simulator.step.muon import matrices_of, working_bytes
+
+        most, matrices = working_bytes(network, options), len(matrices_of(network, options))
+        held = replace(held, working_bytes=most, matrices=matrices)
     formats = formats_of(network, options, in_blocks=in_blocks)
     if not options.trains:
         return replace(held, most_forward_bytes=peak_forward_bytes(network, formats))
@@ -202,8 +209,7 @@ def state_bytes(network: Network, options: StepOptions, *, paged: bool = False) 
     """Return the bytes of the optimiser's state of *network*; *paged*: with what is in managed memory, too."""
     if options.mode != "train":
         return 0
-    rule, element = options.optimizer, updated_bytes(options.precision)
-    return sum(sum(state_tensors(rule, p.elements, element, paged=paged)) for p in network.parameters if p.trained)
+    return sum(map(sum, states_of(network, options, paged=paged)))
 
 
 def parameter_gradient_bytes(options: StepOptions) -> int:
@@ -277,7 +283,7 @@ class _RankView:
         if options.mode == "train":  # activations and casts are freed; a pass over all parameters writes one more copy
             copy, widened = (n * each * shares.updated for each in _update_bytes(options, wide=wide))
             gradients = (self._buffer or kept + sums) + widened
-            self.updates = (Moment(UPDATE, 0.0, 0.0, copy, gradients),)
+            self.updates = (Moment(UPDATE, 0.0, 0.0, copy + held.working_bytes, gradients),)
 
     def of(self, moment: Moment) -> Moment:
         place, saved, cast, working, graded = moment

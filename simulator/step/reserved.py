@@ -34,6 +34,7 @@ class RankState:
     kept_gradients: float  # share that stays until the update
     in_flight: float  # micro-batches that are saved at once
     accumulates: bool  # more micro-batches follow
+    working_bytes: int = 0  # of an update of a single tensor
 
 
 @once
@@ -60,6 +61,7 @@ class _Replay:
         self, network: Network, options: StepOptions, tape: Tape, held: RankState, allocator: CachingAllocator
     ) -> None:
         self.allocator, self._tape, self._held, self._options = allocator, tape, held, options
+        self._network = network
         self._trained = [p.elements for p in network.parameters if p.trained]
         self._units = unit_elements(network) if held.gathered_bytes else {}
         stored = ELEMENT_BYTES[storage_of(options.precision)]
@@ -142,13 +144,25 @@ class _Replay:
         self.allocator.give(block)
 
     def _update(self) -> None:
-        rule, element = self._options.optimizer, updated_bytes(self._options.precision)
-        states = [] if self._updated else [state_tensors(rule, elements, element) for elements in self._trained]
+        states = [] if self._updated else states_of(self._network, self._options)
         self._updated = True
         for n_bytes in (size for sizes in zip_longest(*states, fillvalue=0) for size in sizes):
             self._take(n_bytes * self._held.updated)
-        for block in filter(None, [self._take(elements * self._held.update_bytes) for elements in self._trained]):
-            self.allocator.give(block)
+        sizes = [elements * self._held.update_bytes for elements in self._trained], [self._held.working_bytes]
+        for blocks in ([self._take(n_bytes) for n_bytes in each] for each in sizes):
+            for block in filter(None, blocks):
+                self.allocator.give(block)
+
+
+def states_of(network: Network, options: StepOptions, *, paged: bool = False) -> list[tuple[int, ...]]:
+    """Return the bytes of each tensor that the optimiser keeps of each trained parameter; of Muon's matrices one."""
+    rule, element, names = options.optimizer, updated_bytes(options.precision), frozenset[str]()
+    if rule == "muon":
+        from simulator.step.muon import orthogonalised
+
+        names = orthogonalised(network)
+    trained = [("momentum" if p.name in names else rule, p.elements) for p in network.parameters if p.trained]
+    return [state_tensors(each, elements, element, paged=paged) for each, elements in trained]
 
 
 # aten/src/ATen/cuda/CublasHandlePool.cpp (parseChosenWorkspaceSize): ":4096:2:16:8", 32 MiB on Hopper and Blackwell;

@@ -128,7 +128,8 @@ def write_data_parallel(outline: StepOutline, *, copies: bool) -> None:
         crew.issue(emptying, after=[number], micro_batch=last)
     trained = network.trained_count
     experts = sum(p.elements for p in network.parameters if p.trained and p.name in apart)
-    crew.update(sums_end[-1:], last, layout.kept_share(trained, experts) if layout.zero else 1.0, sums=any_sums)
+    kept = layout.kept_share(trained, experts, sum(issue.whole for issue in crew.roles[0].issues))
+    crew.update(sums_end[-1:], last, kept if layout.zero else 1.0, sums=any_sums)
     updated, size = crew.last, parameter_bytes(question.options.precision)
     for among, elements in zip(both, (trained - experts, experts), strict=False):
         if elements and layout.zero and not ahead:

@@ -138,7 +138,7 @@ def rank_shares(
     held: NetworkMemory, gathered: int, question: StepQuestion, layout: Layout, in_flight: float = 1.0
 ) -> Shares:
     """Return the shares of *held* that one rank has."""
-    shard = layout.kept_share(held.trained_count, held.trained_of_experts)
+    shard = layout.kept_share(held.trained_count, held.trained_of_experts, held.matrices)
     accumulates = float(question.micro_batches > in_flight)
     offloads, parameters = question.offload != "none", question.offload == "optimizer+parameters"
     updated, waiting = (0.0, 0.0) if offloads else (shard, shard)  # the host has the state, and gradients

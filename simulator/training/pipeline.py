@@ -224,9 +224,13 @@ class _Pipeline:
             summed.append(self._exchange(0, pairs, "all-reduce", tied_bytes, [summed[0], summed[-1]], of_tied=True))
         for stage, work in enumerate(self.stages):
             trained = sum(chunk.trained for chunk in work.chunks)
-            share = self.layout.kept_share(trained, sum(chunk.trained_of_experts for chunk in work.chunks))
             over = ("all", "summed") if self.placement.data_groups(stage)[0].n_ranks > 1 else ("all",)
             updates = [issue for issue in work.role.issues if issue.part == "update"]
+            experts, matrices = (
+                sum(chunk.trained_of_experts for chunk in work.chunks),
+                sum(issue.whole for issue in updates),
+            )
+            share = self.layout.kept_share(trained, experts, matrices)
             whole = tuple(issue for issue in updates if issue.over in over)
             kept = tuple(issue for issue in updates if issue.over == "kept")
             whole_s = work.role.pace * sum(issue.device_s for issue in whole)

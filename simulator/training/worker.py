@@ -322,4 +322,5 @@ class RankRoles:
             for issue in role.issues:
                 if issue.part == "update" and (sums or issue.over != "summed"):
                     part = share if issue.over == "kept" else 1.0
-                    worker.issue(issue, after=after, micro_batch=micro_batch, share=part)
+                    own = replace(issue, host_s=part * issue.host_s) if issue.whole else issue
+                    worker.issue(own, after=after, micro_batch=micro_batch, share=part)

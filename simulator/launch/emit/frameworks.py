@@ -38,15 +38,15 @@ def of_megatron(question: StepQuestion, ranks: Ranks) -> Emission:
         precision: bool(precision),
         "--micro-batch-size": question.batch,
         "--global-batch-size": question.batch * question.micro_batches * (layout.dp or 1),
-        "--optimizer sgd": options.optimizer == "momentum",
+        "--optimizer": _MEGATRON["optimizers"].get(options.optimizer),
+        "--muon-num-ns-steps": options.ns_steps,
     }
-    known = options.optimizer in ("adam", "momentum")
-    found.lacks |= {f"{mention('optimizer', options.optimizer)}; Adam updates": not known}
     if ranks.whole > 1:
         _exchange(question, layout, found)
     _recomputation(question, found)
     adds = options.accumulation == "product" or question.micro_batches == 1
     found.lacks |= {
+        f"{mention('optimizer', options.optimizer)}; Adam updates": options.optimizer not in _MEGATRON["optimizers"],
         mention("compiled"): options.compiled,
         mention("offload", question.offload): question.offload != "none",
         mention("accumulation", options.accumulation): not adds,
