@@ -7,7 +7,7 @@ tables of facts that come with the packages, as YAML or JSON, by :func:`own_data
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, FrozenInstanceError
 from dataclasses import asdict as asdict
 from dataclasses import field as field
@@ -253,6 +253,12 @@ def lists_by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     for key, value in pairs:
         found.setdefault(key, []).append(value)
     return found
+
+
+def inner(of: object, key: str) -> Mapping[str, Any]:
+    """Return the mapping at *key* of the document *of*; empty where there is none."""
+    found = of.get(key) if isinstance(of, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
 
 
 @cache

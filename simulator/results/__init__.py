@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import partial
 from itertools import groupby
@@ -163,6 +163,13 @@ def shortened_ring(ring: Sequence[int]) -> str:
 
 def ranges(numbers: Iterable[int]) -> str:
     """Return *numbers* in ascending order, consecutive ones as a range: ``0-4,7``."""
-    alike = groupby(enumerate(sorted(numbers)), lambda each: each[1] - each[0])
-    runs = ([number for _, number in run] for _, run in alike)
-    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+    return ",".join(runs_of(sorted(numbers)))
+
+
+def runs_of(numbers: Iterable[int]) -> Iterator[str]:
+    """Yield ascending *numbers*, consecutive ones as a range: ``0-4``, ``7``."""
+    for _, run in groupby(enumerate(numbers), lambda each: each[1] - each[0]):
+        members = (number for _, number in run)
+        first = next(members)
+        last = max(members, default=first)
+        yield str(first) if first == last else f"{first}-{last}"

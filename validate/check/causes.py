@@ -145,9 +145,8 @@ def setting_effects(
                 continue
             gain, width = row.expected_s / other_s, math.exp(known.ways)
             if gain > width or (is_set and gain < 1 / width):
-                yield SettingEffect(
-                    setting, is_set, row.size_bytes, row.expected_s, other_s, gain / width, gain * width
-                )
+                times = row.size_bytes, row.expected_s, other_s
+                yield SettingEffect(setting, is_set, *times, gain / width, gain * width)
 
     found = []
     for name, value in settings.items():

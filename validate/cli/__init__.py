@@ -60,9 +60,8 @@ class CommandGroup(click.Group):
 
 def _answered(by: str, refuses: Iterable[Mapping[str, Any]], options: Mapping[str, Option]) -> Callable[..., Any]:
     def answer(**given: Any) -> Any:
-        refuse_all(
-            _faults({name: options[name].word or word_of(name) for name, value in given.items() if value}, refuses)
-        )
+        said = {name: options[name].word or word_of(name) for name, value in given.items() if value}
+        refuse_all(_faults(said, refuses))
         return later(f"validate.cli.{by}")(Given(others=tuple(click.get_current_context().args), **given))
 
     return answer

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from simulator.console import choose_style
 from simulator.errors import Fault, InputError, one_line
-from simulator.records import lists_by_key, replace
+from simulator.records import inner, lists_by_key, replace
 from simulator.topology.catalogue import load_part
 from simulator.user_files import read_user_file
 from validate.cli.command import Given, give
@@ -118,8 +118,7 @@ def _check_measured(file: str, part: str) -> None:
         record = json.loads(read_user_file(beside, MAX_BYTES))
     except (InputError, ValueError, RecursionError):
         return  # a table needs no record
-    environment = record.get("environment") if isinstance(record, dict) else None
-    said = unlike_part({part: load_part(part)}, environment) if isinstance(environment, dict) else ""
+    said = unlike_part({part: load_part(part)}, inner(record, "environment"))
     if said:
         raise InputError(f"--device: {said if part in said else f'{part} {said}'}")
 

@@ -99,6 +99,5 @@ def _judged(before: Rows, after: Rows) -> Iterator[Block]:
             for each in (bare, row)
         )
         lines.append((row.name, measured, *shown, percent_text(median(memory) if memory else None)))
-    yield PlainTable(
-        ("step", "measured", "uncalibrated", "calibrated", "memory"), lines, (False, True, True, True, True)
-    )
+    heads = ("step", "measured", "uncalibrated", "calibrated", "memory")
+    yield PlainTable(heads, lines, (False, True, True, True, True))

@@ -58,10 +58,7 @@ def _compared(files: Sequence[str], part: str, counts: Sequence[int], trust: Seq
     mine = [row for row in read_rows(files, names, ("operators",)) if names.devices.part(row.place) == part]
     usable = countable(mine, names.session, trust)
     rows = calibrating_rows(usable, {row.digest for row in usable})
-    halves: tuple[list[MeasuredRow], list[MeasuredRow]] = ([], [])
-    for row in rows:
-        halves[_hashed("half", row.digest) % 2].append(row)
-    judges, pool = halves
+    judges, pool = ([row for row in rows if _hashed("half", row.digest) % 2 == half] for half in (0, 1))
     if len(pool) < 2 * min(counts):
         raise InputError(f"{part}: {len(pool)} rows to choose from, which are too few for {min(counts)}")
     by_key = {row.digest: row for row in pool}

@@ -79,9 +79,8 @@ def classes_of(rows: Rows) -> list[ClassErrors]:
         kind = next((kind for kind in KINDS if kinds == {kind.name}), None)
         shown: tuple[tuple[str, ...], ...] = (("op",), ("bench",), ("kind",), ("mode",))
         if kind is not None:
-            shown = COLUMNS["axes"].get(kind.name) or tuple(
-                axes for axes in kind.shown if not _PLACES.intersection(axes)
-            )
+            usual = tuple(axes for axes in kind.shown if not _PLACES.intersection(axes))
+            shown = COLUMNS["axes"].get(kind.name) or usual
         for axes in shown if any(row.counts for row in mine) else ():
             counts = [len({row.labels.get(axis, "") for row in mine}) for axis in axes]
             if not all(1 < count <= min(_MOST_LABELS, max(2, len(mine) // 2)) for count in counts):

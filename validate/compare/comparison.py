@@ -9,7 +9,7 @@ from typing import Any
 from simulator.api import load_machine
 from simulator.api.calibrations import read_calibration
 from simulator.errors import InputError, one_line
-from simulator.records import dataclass, field, replace
+from simulator.records import dataclass, field, inner, replace
 from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.parts import CpuPart, GpuPart
 from validate.compare import calibrating
@@ -259,15 +259,14 @@ def find_places(folder: Folder, topology: str | None, devices: Sequence[str]) ->
     machines = {table.cell(row, "machine") for table, row in rows} - {""} or {folder.machine}
     is_assumed = chosen is None and bool(part) and len(machines) == 1 and machines.isdisjoint(builtin_names())
     if is_assumed:
-        count = _gpu(facts).get("count")
+        count = inner(facts, "gpu").get("count")
         chosen = topology_with(part, count if isinstance(count, int) and count > 0 else 1)
     return ScoringPlaces(chosen, tuple(given), part, how, is_assumed and chosen is not None)
 
 
 def another_host(topology: str, environment: Mapping[str, Any]) -> str:
     """Return how the host of *topology* differs from the one that *environment* records; empty if nothing shows it."""
-    cpu = environment.get("cpu")
-    measured = cpu.get("logical_cores") if isinstance(cpu, Mapping) else None
+    measured = inner(environment, "cpu").get("logical_cores")
     machine = load_machine(topology)
     parts = [node.part for node in machine.nodes_of(0) if isinstance(node.part, CpuPart)]
     assumed = sum(part.thread_count or part.core_count or 0 for part in parts)
@@ -306,7 +305,7 @@ def part_by_facts(name: str, environment: Mapping[str, Any]) -> str:
         plain = plain.removeprefix(brand)
     if (known := driver_part(Card(plain))) is not None:
         return known
-    facts, fitting = _gpu(environment), []
+    facts, fitting = inner(environment, "gpu"), []
     count, memory = facts.get("sm_count"), facts.get("memory_bytes")
     for candidate in part_names("gpu") if facts else ():
         part = load_part(candidate)
@@ -329,7 +328,7 @@ def unlike_part(parts: Mapping[str, object], environment: Mapping[str, Any]) -> 
     if not environment.get("device"):
         return ""
     gpus = {name: part for name, part in parts.items() if isinstance(part, GpuPart) and part.vendor in MAKERS}
-    facts = _gpu(environment)
+    facts = inner(environment, "gpu")
     measured = one_line(facts.get("name") or environment["device"], 80)
     if not facts:
         models = [name for name, part in gpus.items() if part.peak or part.memory_bandwidth or part.sm_count]
@@ -339,7 +338,7 @@ def unlike_part(parts: Mapping[str, object], environment: Mapping[str, Any]) -> 
 
 
 def _unlike(name: str, part: GpuPart, measured: str, environment: Mapping[str, Any]) -> str:
-    count = _gpu(environment).get("sm_count")
+    count = inner(environment, "gpu").get("sm_count")
     if _other_count(part, count):
         return f"{name} has {part.sm_count} multiprocessors, and the {measured} that is measured has {count}"
     builtin = part_names("gpu")
@@ -350,11 +349,6 @@ def _unlike(name: str, part: GpuPart, measured: str, environment: Mapping[str, A
     if (must_be and must_be != name) or (not must_be and models and _model(name) not in models):
         return f"{name} is another GPU than the {measured} that is measured{f', {must_be}' if must_be else ''}"
     return ""
-
-
-def _gpu(environment: Mapping[str, Any]) -> Mapping[str, Any]:
-    facts = environment.get("gpu")
-    return facts if isinstance(facts, dict) else {}
 
 
 def _model(part: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.errors import Fault, InputError, nearest, one_line
-from simulator.records import dataclass, field, own_data
+from simulator.records import dataclass, field, inner, own_data
 from simulator.user_files import read_user_file
 from validate.kinds.kind import ALL_COLUMNS
 from validate.machine.measure.table import asked_note
@@ -41,8 +41,7 @@ class Folder:
     @property
     def environment(self) -> Mapping[str, Any]:
         """The machine's description of itself, as recorded in ``run.json``."""
-        found = self.record.get("environment")
-        return found if isinstance(found, dict) else {}
+        return inner(self.record, "environment")
 
     @property
     def device(self) -> str:
@@ -274,9 +273,6 @@ def busy(load: float, cores: int) -> bool:
 
 def load_notes(record: Mapping[str, Any]) -> list[str]:
     """Return warnings about other work on the machine, from a run's *record*; empty where it was idle."""
-
-    def inner(of: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-        return found if isinstance(found := of.get(key), dict) else {}
 
     def count(of: Mapping[str, Any], key: str) -> int:
         return found if isinstance(found := of.get(key), int) and found > 0 else 0

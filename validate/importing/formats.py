@@ -53,9 +53,8 @@ def csv_of(columns: Sequence[str], rows: Iterable[Row]) -> bytes:
 def sorted_out(found: Iterable[Row | str]) -> tuple[list[Row], LeftOut]:
     """Return the rows among *found*, and how often each reason stands in the place of one."""
     listed = list(found)
-    return [each for each in listed if not isinstance(each, str)], Counter(
-        each for each in listed if isinstance(each, str)
-    )
+    left_out = Counter(each for each in listed if isinstance(each, str))
+    return [each for each in listed if not isinstance(each, str)], left_out
 
 
 def latency_s(text: str) -> float | None:

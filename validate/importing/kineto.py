@@ -249,9 +249,8 @@ class _Reader:
         for i, start_s in enumerate(kernels.start_s):  # an optimiser's kernels may have generic names
             if CLASSES[kernels.kind[i]] == "elementwise" and span_at(updates, start_s) is not None:
                 kernels.kind[i] = CLASSES.index("optimizer")
-        return Trace(
-            self.shown, kernels, self._names, steps, device, devices, on_host, self._origin_us * 1e-6, left_out
-        )
+        last = on_host, self._origin_us * 1e-6, left_out
+        return Trace(self.shown, kernels, self._names, steps, device, devices, *last)
 
 
 def _joined(kernels: Kernels, names: list[str]) -> Kernels:
@@ -311,9 +310,8 @@ def steps_on_device(
     starts = [start_s for start_s, _ in marks]
     ends = [end_s for _, end_s in marks]
     before_s = starts[0]
-    own = [
-        s for s, each in zip(kernels.start_s, kernels.launch, strict=True) if launched_s.get(each, -1.0) >= starts[0]
-    ]
+    pairs = zip(kernels.start_s, kernels.launch, strict=True)
+    own = [s for s, each in pairs if launched_s.get(each, -1.0) >= starts[0]]
     first_s = min(own, default=starts[0])  # kernels before this were launched before the first step
     for start_s, time_s, correlation in zip(kernels.start_s, kernels.time_s, kernels.launch, strict=True):
         at_s = launched_s.get(correlation)

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from simulator.errors import Fault, InputError, counted, nearest, one_line, some
 from simulator.questions.collective import Dtype, Reduction
-from simulator.records import dataclass, lists_by_key, replace
+from simulator.records import dataclass, inner, lists_by_key, replace
 from simulator.workload import COLLECTIVES, Collective, bus_factor
 from validate.importing import nccl_table as printed
 from validate.importing.nccl_table import settings_in, shown_in
@@ -211,8 +211,7 @@ def _of_json(text: str, shown: str) -> tuple[printed.TestRun, dict[str, Any]]:
             run.unread.append(printed.UnreadRow(f"results[{number}]", row))
         else:
             run.rows.append(row)
-    config = document.get("config")
-    config = config if isinstance(config, dict) else {}
+    config = inner(document, "config")
     for number, each in enumerate(listed(config.get("devices"), dict)):
         if each is not None:
             device, group = _whole(each.get("device")), _whole(each.get("group"))
@@ -228,8 +227,7 @@ def _of_json(text: str, shown: str) -> tuple[printed.TestRun, dict[str, Any]]:
     code = document.get("nccl_version")
     if isinstance(code, int) and 0 < code < 1_000_000:
         facts["nccl"] = _version(code)
-    bounds = document.get("out_of_bounds")
-    count = bounds.get("count") if isinstance(bounds, dict) else None
+    count = inner(document, "out_of_bounds").get("count")
     run.out_of_bounds = _whole(count) if count is not None else None
     return run, facts
 
@@ -239,8 +237,7 @@ def _json_row(entry: object, where: str) -> printed.Row | str:
         return "no object"
     sides = []
     for key in ("out_of_place", "in_place"):
-        side = entry.get(key)
-        side = side if isinstance(side, dict) else {}
+        side = inner(entry, key)
         if "cpu_time" in side:
             return "cpu_time, which says nothing of the exchange"
         values = [side.get(name) for name in ("time", "alg_bw", "bus_bw", "nwrong")]

@@ -83,9 +83,8 @@ class LinkFigure(NamedTuple):
 
 def is_link_test(text: str) -> bool:
     """Return whether *text* is output of perftest or nvbandwidth."""
-    return _LINKS["perftest"].search(text) is not None or (
-        "memcpy" in text and _LINKS["running"].search(text) is not None
-    )
+    found = _LINKS["perftest"].search(text) or ("memcpy" in text and _LINKS["running"].search(text))
+    return bool(found)
 
 
 def read_link_tests(text: str, shown: str) -> tuple[LinkFigure, ...]:
@@ -106,9 +105,7 @@ def _of_perftest(text: str) -> Iterator[LinkFigure]:
     for header, until in zip(headers, [*(each.start() for each in headers[1:]), len(text)], strict=False):
         devices = _LINKS["device"].findall(text[before : header.start()])
         before = header.end()
-        rows = [
-            row for line in text[before:until].splitlines() if (row := _LINKS["bandwidths"].match(line)) is not None
-        ]
+        rows = list(filter(None, map(_LINKS["bandwidths"].match, text[before:until].splitlines())))
         if rows:
             last = max(rows, key=lambda row: int(row[1]))
             index = _LINKS["number"].search(devices[-1]) if devices else None

@@ -335,14 +335,12 @@ def _access(cell: Cell, names: RowNames) -> single.AccessQuestion:
 
 def _read_access(cell: Cell, names: RowNames) -> RowQuestion:
     access = _access(cell, names)
-    if f"{cell('bench')} {cell('kernel')}" != "torch stream read" or isinstance(
-        names.devices.described(cell("device")), CpuPart
-    ):
+    on_cpu = isinstance(names.devices.described(cell("device")), CpuPart)
+    if on_cpu or f"{cell('bench')} {cell('kernel')}" != "torch stream read":
         return RowQuestion(access)
-    whole = Reduction(1, max(1, int(access.size_bytes) // access.element_bytes))
-    return RowQuestion(
-        single.OperatorQuestion(where=access.where, operator=whole, device=access.device, issued="graph")
-    )
+    sums = Reduction(1, max(1, int(access.size_bytes) // access.element_bytes))
+    asked = single.OperatorQuestion(where=access.where, operator=sums, device=access.device, issued="graph")
+    return RowQuestion(asked)
 
 
 def _access_s(cell: Cell, names: RowNames) -> float:

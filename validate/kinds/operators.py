@@ -78,9 +78,8 @@ def read_operator(cell: Cell, names: RowNames) -> RowQuestion:
     if alone and not on_cpu and cell("clock") == "host":
         timing = clocks.by_host(where, device, operator, is_compiled=cell("compiled") == "1")
     elif alone and not on_cpu:
-        timing = clocks.between_events(
-            device, operator, question.phase, searched=op == "conv2d" and cell("searched") == "1"
-        )
+        searched = op == "conv2d" and cell("searched") == "1"
+        timing = clocks.between_events(device, operator, question.phase, searched=searched)
     elif issued == "alone" and isinstance(part, GpuPart) and part.vendor == "nvidia":
         timing = Timed(clocks.with_overhead_s, ("alone_s",))
     return RowQuestion(question, besides, timing)

@@ -8,12 +8,14 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
+from itertools import islice
 from typing import TypeVar
 
 from simulator.cli.table import table_of
 from simulator.console import Style
 from simulator.errors import InputError, one_line
 from simulator.records import dataclass
+from simulator.results import runs_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +70,8 @@ L = TypeVar("L", bound=Sequence[int])
 
 def line_ranges(lines: Sequence[int], limit: int | None = 6) -> str:
     """Return ascending line numbers as ``3-7, 12``; only the first *limit* ranges (None: all)."""
-    spans: list[list[int]] = []
-    for line in lines:
-        if spans and line == spans[-1][1] + 1:
-            spans[-1][1] = line
-        elif limit is not None and len(spans) > limit:
-            break
-        else:
-            spans.append([line, line])
-    shown = [f"{a}-{b}" if b > a else str(a) for a, b in spans[:limit]]
-    return ", ".join(shown) + (", ..." if limit is not None and len(spans) > limit else "")
+    shown = list(islice(runs_of(lines), None if limit is None else limit + 1))
+    return ", ".join(shown[:limit]) + (", ..." if limit is not None and len(shown) > limit else "")
 
 
 def by_frequency(lines: Mapping[str, L]) -> dict[str, L]:

@@ -125,9 +125,8 @@ def alone_in(folder: Path) -> Iterator[None]:
             owner = os.read(file, 20).decode("ascii", "replace").strip()
             os.close(file)
             who = f" (process {owner})" if owner.isdigit() else ""
-            raise ValueError(
-                f"{folder}: another run measures into it{who}; wait for it, or name another folder with --out"
-            ) from None
+            told = f"another run measures into it{who}; wait for it, or name another folder with --out"
+            raise ValueError(f"{folder}: {told}") from None
         with suppress(OSError):
             if os.path.samestat(os.fstat(file), path.stat()):
                 break

@@ -205,6 +205,4 @@ _READERS: Mapping[str, _Reader] = {  # what makes it, and the field of a dump th
     "gpu-list": ("nvidia-smi -L", "names", _listed),
     "link-classes": ("MXNet's classes of links", "matrix", _of_classes),
 }
-KINDS = {"nccl-xml": "NCCL's topology XML", "hwloc-xml": "hwloc's XML"} | {
-    kind: made_by for kind, (made_by, _, _) in _READERS.items()
-}
+KINDS = {"nccl-xml": "NCCL's topology XML", "hwloc-xml": "hwloc's XML", **{k: of[0] for k, of in _READERS.items()}}
