@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
-from simulator.records import dataclass, replace
+from simulator.records import dataclass
 from simulator.workload import Collective
 
 
@@ -211,8 +211,8 @@ def _group(collective: Collective, n: int, *, whole: bool) -> _Group:
     return _Group(tuple(members[j] for j in turned), tuple(range(len(members) + 1)), folded)
 
 
-def halving_doubling_schedule(collective: Collective, n: int, root: int = 0, *, whole: bool = False) -> Schedule:
-    """Return *collective* by halving and doubling, an all-reduce of *whole* buffers by recursive doubling."""
+def halving_doubling_schedule(collective: Collective, n: int, *, whole: bool = False) -> Schedule:
+    """Return *collective* by halving and doubling, from or to rank 0; of *whole* buffers by recursive doubling."""
     group = _group(collective, n, whole=whole)
     if whole:
         pairs = [[(rank, group.members[j ^ far]) for j, rank in enumerate(group.members)] for far in group.distances]
@@ -238,9 +238,6 @@ def halving_doubling_schedule(collective: Collective, n: int, root: int = 0, *, 
         ends = group.folded if collective != "reduce" else ()
         back = [Send(member, rank, 0, group.bounds[-1]) for rank, member in ends]
     rounds.append(Round(tuple(back), label="unfold"))
-    for at, step in enumerate(rounds if root % n else ()):
-        sends = (replace(send, src=(send.src + root) % n, dst=(send.dst + root) % n) for send in step.sends)
-        rounds[at] = replace(step, sends=tuple(sends))
     return Schedule(n, group.bounds[-1], tuple(each for each in rounds if each.sends))
 
 
@@ -302,19 +299,17 @@ def _up(down: Stages) -> Stages:
     return [[ChunkEdge(e.dst, e.src, True, e.part) for e in stage] for stage in reversed(down)]
 
 
-def tree_schedule(
-    collective: Collective, n: int, n_chunks: int = 1, root: int = 0, *, double: bool = False
-) -> Schedule:
-    """Return an all-reduce, or a broadcast from or reduce to *root*, of *n_chunks* along one tree or (*double*) two."""
+def tree_schedule(collective: Collective, n: int, n_chunks: int = 1, *, double: bool = False) -> Schedule:
+    """Return an all-reduce, or a broadcast from or reduce to rank 0, of *n_chunks* along a tree or (*double*) two."""
     both_ways = collective == "all-reduce"
     if not double:
         tree = in_order_tree(n)
-        turn = 0 if both_ways else root - tree.root
+        turn = 0 if both_ways else -tree.root
         down = _down(tree.renamed([(r + turn) % n for r in range(n)]))
     elif both_ways:
         down = _beside(*(_down(tree, part) for part, tree in enumerate(two_trees(n))))
     else:
-        down = _fed(n, root)
+        down = _fed(n)
     stages = _up(down) + down if both_ways else down if collective == "broadcast" else _up(down)
     label = ("double tree" if double else "tree") if both_ways else collective
     return pipelined(n, stages, n_chunks, n_parts=1 + double, label=label)
@@ -327,12 +322,11 @@ def two_trees(n: int) -> tuple[RootedTree, RootedTree]:
     return first, first.renamed(names)
 
 
-def _fed(n: int, root: int) -> Stages:
-    others = [(root + 1 + r) % n for r in range(n - 1)]
+def _fed(n: int) -> Stages:
     ways = []
-    for part, tree in enumerate(two_trees(n - 1)):
-        down = [[ChunkEdge(others[e.src], others[e.dst], part=part) for e in stage] for stage in _down(tree, part)]
-        ways.append([[ChunkEdge(root, others[tree.root], part=part)], *down])
+    for part, tree in enumerate(two_trees(n - 1)):  # of the others than rank 0
+        down = [[ChunkEdge(1 + e.src, 1 + e.dst, part=part) for e in stage] for stage in _down(tree, part)]
+        ways.append([[ChunkEdge(0, 1 + tree.root, part=part)], *down])
     return _beside(*ways)
 
 
