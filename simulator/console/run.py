@@ -10,8 +10,8 @@ import gc
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -52,19 +52,6 @@ def environment_given() -> dict[str, str]:
     """Return the environment for a process of the user's own code: without what :func:`run_process` set."""
     ours = {_SET_HERE, os.environ.get(_SET_HERE)}
     return {name: value for name, value in os.environ.items() if name not in ours}
-
-
-@contextmanager
-def collected_after() -> Iterator[None]:
-    """Look for cycles once at the end, when little is left of what was made."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.collect(0)
-        if was_on:
-            gc.enable()
 
 
 def say(line: str) -> None:

@@ -1,6 +1,7 @@
 """Scoring: each row of a table is predicted, in this process or several, then compared with what was measured."""
 
 import contextlib
+import gc
 import multiprocessing
 import signal
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -13,11 +14,12 @@ from pathlib import Path
 from simulator.api import Session
 from simulator.api.calibrations import read_calibration
 from simulator.bands.composition import Band, SharedNetwork
-from simulator.console.run import collect_rarely, collected_after
+from simulator.console.run import collect_rarely
 from simulator.errors import Fault, InputError, SimulationError, one_line
 from simulator.questions.calibration import Calibration
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, field, replace
+from simulator.topology.yaml_source import uncollected
 from validate.kinds import KINDS, OPERATORS
 from validate.kinds.kind import WORDS, Kind, MeasuredRow, RowQuestion, every_row
 from validate.kinds.steps import configuration
@@ -43,7 +45,15 @@ class Predicted:
     no_memory: str = ""
 
 
-@collected_after()
+@contextlib.contextmanager
+def _collected_after() -> Iterator[None]:
+    """Look for cycles once at the end, when little is left of what was made."""
+    with uncollected():
+        yield
+        gc.collect(0)
+
+
+@_collected_after()
 def predicted(asked: RowQuestion, session: Session) -> Predicted:
     """Return the prediction of what a row asks."""
     baseline_s: float | None = None
