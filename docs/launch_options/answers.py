@@ -88,6 +88,7 @@ _LINES: Mapping[List, tuple[str, ...]] = {
     ),
     "torchtitan-0.3": (f"{_NEW_TITAN} {{}}", f"{_NEW_TITAN} {_SPLIT} {{}}"),
     "megatron-bridge": ("", "experts", "muon", "rings"),
+    "axolotl": ("", "mixtral"),
     "accelerate": tuple(
         f"accelerate launch --num_processes 2 {more} {{}} {_TRAINER}" for more in ("", "--use_fsdp", "--use_deepspeed")
     ),
@@ -102,8 +103,9 @@ _LINES: Mapping[List, tuple[str, ...]] = {
     ),
 }
 # What else stands in a document: the same keys are tried with and without it.
-_MORE: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+_MORE: Mapping[str, Mapping[str, Any]] = {
     "experts": {"model": {"num_moe_experts": 4, "expert_model_parallel_size": 2}},
+    "mixtral": {"base_model": "mistralai/Mixtral-8x7B-v0.1"},
     "muon": {"model": {"tensor_model_parallel_size": 2}, "optimizer": {"optimizer": "muon"}},
     "rings": {
         "model": {
@@ -249,7 +251,7 @@ def _read(name: List, line: str, option: str, value: str | None) -> LaunchLine:
     command, base = _DOCUMENTS[name]
     data = copy.deepcopy(dict(base))
     for section, more in _MORE.get(line, {}).items():
-        data[section] = data.get(section, {}) | more
+        data[section] = more if isinstance(more, str) else data.get(section, {}) | more
     *sections, key = option.split(".")
     within = data
     for section in sections:

@@ -23,6 +23,7 @@ __all__ = ["LaunchLine", "read_launch"]
 _LISTED = 12
 _MOST_SCRIPTS = 4  # one runs another
 _OTHER_MODELS = re.compile("bert|t5|mamba|vision|vlm|retro|ict|multimodal|biencoder")
+_EXPERT_KERNELS = {"grouped_mm": "grouped", "eager": "loop", "scattermoe": "scatter"}  # of transformers, Axolotl
 _EIGHT = ("fp8-format", "fp8-hybrid", "fp8-e4m3")
 _NARROW = (*_EIGHT, "fp4-format")
 _UNREAD = ", which chooses the attention of each GPU and ignores --use-flash-attn"
@@ -184,6 +185,9 @@ class _General:
         options |= {"workload": network} if network else {}
         entry = entry_of(network) if network else None
         hidden = 0 if entry is None else int(entry.defaults.get("hidden", 0))
+        kernels = _EXPERT_KERNELS.get(args.value("experts-implementation") or "")
+        if kernels and entry is not None and "expert_kernels" in entry.defaults and args.has("experts-implementation"):
+            found.sizes["expert_kernels"] = kernels
         deepspeed.bucket = deepspeed.bucket or hidden**2 or BUCKET
         if any(name in args for name in ARGUMENTS["of_megatron"]) and not deepspeed.is_there:
             options["framework"] = "megatron"

@@ -146,6 +146,7 @@ def _unmeasured(result: TrainingRun) -> str:
         "whose batch norms are of all ranks' samples": question.layout.sync_bn and result.device_count > 1,
         "of several programs that share their device": question.programs > 1,
         "whose ranks gather the tokens of experts": layout.gathers_tokens,
+        "whose experts read rows by index": dict(question.sizes).get("expert_kernels") == "scatter",
         "whose sequences are divided by heads and in rings": layout.cp_a2a > 1,
     }
     return next((f"no measured step {words}" for words, found in aspects.items() if found), "")

@@ -28,6 +28,8 @@ def with_lora(network: Network, rank: int, layers: LoraLayers = "attention", wei
     for layer in network.layers:
         frozen = replace(layer, parameters=tuple(replace(p, trained=False) for p in layer.parameters))
         adapted = isinstance(layer.operator, ops.Linear) and layer.split is not None and layer.part in _PARTS[layers]
+        if weights != "plain" and isinstance(layer.operator, ops.ScatteredLinear):
+            raise InputError(f"{network.name}: expert_kernels=scatter has plain weights, not lora_weights={weights}")
         if weights != "plain" and isinstance(layer.operator, ops.Linear) and block_name(layer.name):
             sizes = {field.name: getattr(layer.operator, field.name) for field in fields(layer.operator)}
             frozen = replace(frozen, operator=ops.Nf4Linear(**sizes, nested=weights == "nf4-nested"))

@@ -56,7 +56,9 @@ OPERATORS: tuple[Operator, ...] = (
     ops.Linear(64, 32, 32),
     ops.Nf4Linear(64, 32, 32, nested=True),
     ops.GroupedLinear(64, 32, 32, experts=4, busiest=40, grouping="streams"),
+    ops.ScatteredLinear(64, 32, 32, experts=4, chosen=2),
     ops.Permute(64, 32, 4),
+    ops.Weighed(16, 32, 4),
     ops.Rotary(64 * 32),
     ops.Gated(64 * 32),
     ops.MatMul(16, 16, 16, 8),
@@ -185,7 +187,7 @@ def test_every_operator_is_measured() -> None:
     made = {name.removeprefix("_make_").replace("_", "") for name in dir(OperatorMaker) if name.startswith("_make_")}
     missing = {name for name in map(named, OPERATORS) if name.lower() not in made}
     losses = {"HalfCrossEntropy", "InPlaceCrossEntropy", "LinearCrossEntropy"}
-    fused = {"Gated", "Permute", "Rotary"}
+    fused = {"Gated", "Permute", "Rotary", "ScatteredLinear", "Weighed"}
     looped = {"RowsAdded", "RowsFound", "RowsTaken"}
     halves = {"LocalStatistics", "RanksFound", "SyncedNorm"}  # of a module that needs ranks
     assert missing == {"ChunkScan", "Nf4Linear", *losses, *fused, *looped, *halves}  # plain torch has none of them

@@ -14,7 +14,7 @@ from simulator.workload.operator import Elements, Operator, Phase
 from simulator.workload.operators.attention import Attention, AttentionLibrary, FusedAttention
 from simulator.workload.operators.convolution import Conv2d, Convolution
 from simulator.workload.operators.elementwise import Elementwise
-from simulator.workload.operators.grouped import GroupedGemm, GroupedLinear, Grouping, Nf4Linear
+from simulator.workload.operators.grouped import GroupedGemm, GroupedLinear, Grouping, Nf4Linear, ScatteredLinear
 from simulator.workload.operators.moves import (
     Copy,
     Embedding,
@@ -27,6 +27,7 @@ from simulator.workload.operators.moves import (
     RowsAdded,
     RowsFound,
     RowsTaken,
+    Weighed,
 )
 from simulator.workload.operators.products import Linear, MatMul
 from simulator.workload.operators.recurrent import ChunkScan, Recurrence, Recurrent

@@ -11,6 +11,7 @@ from simulator.errors import InputError, mention
 from simulator.records import dataclass, replace
 from simulator.workload.kernels import Gemm, Rowwise, Streaming
 from simulator.workload.operator import Divided, Kernels, Meeting, Phase
+from simulator.workload.operators.moves import rows_gathered, rows_spread
 from simulator.workload.operators.products import Linear, result_bytes
 from simulator.workload.precision import ELEMENT_BYTES, PACKED, Precision
 
@@ -194,6 +195,41 @@ class GroupedLinear(Linear):
 
     def host_picks(self, phase: Phase) -> int:
         return 1 if self.grouping == "kernel" else self.busy_experts  # cuBLAS's
+
+
+@dataclass(frozen=True, slots=True)
+class ScatteredLinear(GroupedLinear):
+    """A grouped product by indices (``ParallelLinear`` of scattermoe): rows are read and written where they are.
+
+    ``chosen``: each row of the input is that of so many results; backward alone they are copied, for the gradients of
+    weights, and the copy becomes the input's gradients of each, which are summed.  Gradients of weights begin as zeros.
+    """
+
+    from_torch: ClassVar = {}
+
+    chosen: int = 1
+
+    @property
+    def _read(self) -> int:
+        """Elements of the input."""
+        return self.rows * self.inputs // self.chosen
+
+    def input_gradients(self, precision: Precision) -> Kernels:
+        summed = rows_gathered(self._read, self.rows * self.inputs, ELEMENT_BYTES[precision])
+        return (*GroupedLinear.input_gradients(self, precision), *((summed,) if self.chosen > 1 else ()))
+
+    def parameter_gradients(self, precision: Precision) -> Kernels:
+        copied = rows_spread(self._read, self.rows * self.inputs, ELEMENT_BYTES[precision])
+        n = self.experts * self.inputs * self.outputs
+        zeros = Streaming("fill", n, 0, n * ELEMENT_BYTES[precision])
+        products = GroupedLinear.parameter_gradients(self, precision)
+        return (*((copied,) if self.chosen > 1 else ()), zeros, *products)
+
+    def host_calls(self, phase: Phase) -> int:
+        return 1 if phase == "fwd" else (5 if self.chosen > 1 else 3) + self.bias
+
+    def scratch_bytes(self, element_bytes: int) -> int:
+        return self.rows * self.inputs * element_bytes if self.chosen > 1 else 0
 
 
 _BLOCK, _SCALES = 64, 256  # weights with one scale; scales that are quantised with one scale of their own

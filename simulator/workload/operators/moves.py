@@ -187,6 +187,22 @@ class Permute(Operator):
 
 
 @dataclass(frozen=True, slots=True)
+class Weighed(Permute):
+    """The results of a token's experts, which lie side by side, weighed and summed by one product (scattermoe).
+
+    Backward a pass multiplies them by the gradient, for that of the weights; then a weighed copy of the gradient,
+    sorted by expert, is written over them.
+    """
+
+    back: bool = True
+
+    def input_gradients(self, precision: Precision) -> Kernels:
+        tokens, size = self.tokens * self.hidden, ELEMENT_BYTES[precision]
+        weights = Streaming("mul", self.chosen * tokens, (self.chosen + 1) * tokens * size, 0)
+        return (weights, *Permute.input_gradients(self, precision))
+
+
+@dataclass(frozen=True, slots=True)
 class Rotary(Elements):
     """Rotary positions of ``elements`` numbers of queries or keys in one kernel, which its gradient runs backwards.
 

@@ -7,7 +7,7 @@ from simulator.errors import InputError, divisors, mention, refused
 from simulator.records import replace
 from simulator.workload import Collective
 from simulator.workload.network import Layer, Network, Parameter, once
-from simulator.workload.operators import Elements, Exchange, GroupedLinear, Reduction
+from simulator.workload.operators import Elements, Exchange, GroupedLinear, Reduction, ScatteredLinear
 from simulator.workload.split import Splitter
 
 _Ways = tuple[Collective | None, Collective | None]  # collectives of the forward and the backward pass
@@ -28,6 +28,9 @@ def expert_split(
     """
     if ranks == shards == 1:
         return network
+    if any(isinstance(layer.operator, ScatteredLinear) for layer in network.layers):
+        why = f"ep={ranks}, etp={shards}: {network.name} reads tokens where they are (expert_kernels=scatter)"
+        raise refused("layout", f"{why}; experts are not divided so here")
     if not any(_is_of_experts(layer) for layer in network.layers):
         if ranks > 1 or comm == "all_gather":
             loops = any(layer.part == "experts" for layer in network.layers)

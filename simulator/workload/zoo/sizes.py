@@ -9,8 +9,8 @@ from simulator.workload.zoo.builder import SizeError
 
 Gelu = Literal["eager", "fused", ""]
 GELUS: tuple[Gelu, ...] = ("eager", "fused")
-ExpertKernels = Literal["grouped", "loop"]
-EXPERT_KERNELS: tuple[ExpertKernels, ...] = ("grouped", "loop")
+ExpertKernels = Literal["grouped", "loop", "scatter"]
+EXPERT_KERNELS: tuple[ExpertKernels, ...] = ("grouped", "loop", "scatter")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class MixtureOfExperts(Decoder):
     pass through a shared one of width ``shared_inner``.  The first ``dense_layers`` blocks have one layer of width
     ``inner`` and no experts.  ``mtp_layers`` is the number of extra blocks, each of which predicts one token further
     ahead (:func:`simulator.workload.zoo.transformer.decoder`).  ``expert_kernels``: experts have one ``grouped``
-    product, or a ``loop`` in Python calls one after the other.  ``imbalance``,
+    product, a ``loop`` in Python calls one after the other, or they ``scatter`` rows by index.  ``imbalance``,
     ``expert_capacity`` and ``pad_capacity``: as ``imbalance``, ``capacity`` and ``padded`` of Routing.
     """
 
@@ -110,6 +110,8 @@ class MixtureOfExperts(Decoder):
             if getattr(self, name):
                 whole = f"experts of a loop take all tokens in turn, however they are spread; {name} does not apply"
                 raise SizeError(whole)
+        if self.expert_kernels == "scatter" and self.expert_capacity:
+            raise SizeError("scattered rows have no capacity; expert_capacity does not apply")
         if self.pad_capacity and not self.expert_capacity:
             raise SizeError("pad_capacity pads rows up to expert_capacity; give that too, for example 125")
         if self.dense_layers > self.layers:

@@ -153,14 +153,17 @@ def _experts(x: Tensor, name: str, d: MixtureOfExperts) -> Tensor:
         if d.expert_kernels == "loop":
             y = _looped(y, shares, name, d)
         else:
-            y = y.gather(f"{name}.dispatch", (rows, hidden))
-            y = _products(y, f"{name}.experts_up", (2 if d.gated else 1) * d.expert_inner, d)
+            scatters = d.expert_kernels == "scatter"
+            y = y.view(tokens, hidden) if scatters else y.gather(f"{name}.dispatch", (rows, hidden))
+            y = _products(y, f"{name}.experts_up", (2 if d.gated else 1) * d.expert_inner, d, rows)
             half = y.view(rows, d.expert_inner)
             activate = _clamped if d.expert_bias else _swiglu if d.gated else _squared_relu
-            y = _products(activate(half, f"{name}.experts_"), f"{name}.experts_down", hidden, d)
-            # The weights are one number per row; nearly all bytes read are the results.
-            y = y.layer(f"{name}.weigh", ops.Elementwise("mul", rows * hidden), None, (), shares)
-            y = y.layer(f"{name}.combine", ops.Reduction(tokens * hidden, chosen), (*outer, hidden))
+            y = _products(activate(half, f"{name}.experts_"), f"{name}.experts_down", hidden, d, rows)
+            if scatters:
+                y = y.layer(f"{name}.combine", ops.Weighed(tokens, hidden, chosen), (*outer, hidden), (), shares)
+            else:  # the weights are one number per row; nearly all bytes read are the results
+                y = y.layer(f"{name}.weigh", ops.Elementwise("mul", rows * hidden), None, (), shares)
+                y = y.layer(f"{name}.combine", ops.Reduction(tokens * hidden, chosen), (*outer, hidden))
     return y.linear(f"{name}.latent_out", size, bias=False) if d.expert_latent else y
 
 
@@ -206,10 +209,13 @@ def _clamped(half: Tensor, name: str) -> Tensor:
     return up.apply(f"{name}one", "add_scalar").apply(f"{name}mul", "mul", gate)
 
 
-def _products(x: Tensor, name: str, outputs: int, d: MixtureOfExperts) -> Tensor:
-    """Return each row of *x* multiplied by the matrix of its expert."""
-    rows, inputs = x.shape
-    operator = ops.GroupedLinear(rows, inputs, outputs, bias=d.expert_bias, experts=d.experts, routing=d.routing)
+def _products(x: Tensor, name: str, outputs: int, d: MixtureOfExperts, rows: int) -> Tensor:
+    """Return each of *rows* of *x*, which has all or one of each token, multiplied by the matrix of its expert."""
+    inputs = x.shape[-1]
+    operator = ops.GroupedLinear(rows, inputs, outputs, d.expert_bias, d.experts, routing=d.routing)
+    if d.expert_kernels == "scatter":
+        each = rows // x.shape[0]
+        operator = ops.ScatteredLinear(rows, inputs, outputs, d.expert_bias, d.experts, routing=d.routing, chosen=each)
     bias = d.experts * outputs * d.expert_bias
     return x.layer(name, operator, (rows, outputs), weights(name, weight=d.experts * inputs * outputs, bias=bias))
 
