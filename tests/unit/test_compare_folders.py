@@ -90,6 +90,8 @@ def test_device_and_topology_are_found_by_what_the_machine_reports(slow_by_a_qua
         ("nvidia-h100-80gb-hbm3", {"sm_count": 132, "memory_bytes": 85_000_000_000}, "h100-sxm5-80gb"),
         ("nvidia-h100-pcie", {"sm_count": 114, "memory_bytes": 85_000_000_000}, "h100-pcie"),
         ("nvidia-h100-80gb-hbm3", {"sm_count": 99, "memory_bytes": 85_000_000_000}, ""),
+        ("NVIDIA H100 80GB HBM3", {}, "h100-sxm5-80gb"),
+        ("NVIDIA GH200 120GB", {}, "gh200-480gb"),
         ("tesla-v100-sxm2-16gb", {}, "v100-sxm2-16gb"),
         ("nvidia-geforce-rtx-3090", {"sm_count": 82, "memory_bytes": 25_300_000_000}, "rtx-3090"),
         ("some-accelerator", {"sm_count": 132, "memory_bytes": 85_000_000_000}, ""),

@@ -17,7 +17,7 @@ from validate.compare import classes as by_class
 from validate.compare.folder import TOPOLOGY, Drift, Folder, compare_runs, key_of, load_notes, row_name
 from validate.constants.calibrate import FittedCalibration
 from validate.kinds.kind import Kind, MeasuredRow, MemoryFigure, Rows
-from validate.machine.describe.driver import BRANDS, Card, driver_part
+from validate.machine.describe.driver import Card, driver_part
 from validate.machine.describe.similar import gpus_of, machines_of
 from validate.machine.measure.duration import duration_s
 from validate.machine.measure.host import slug
@@ -300,13 +300,11 @@ def part_by_facts(name: str, environment: Mapping[str, Any]) -> str:
 
     An H100 with 132 multiprocessors is the SXM5, one with 114 the PCIe card.
     """
-    plain = slug(name)
-    for brand in BRANDS:
-        plain = plain.removeprefix(brand)
-    if (known := driver_part(Card(plain))) is not None:
-        return known
     facts, fitting = inner(environment, "gpu"), []
     count, memory = facts.get("sm_count"), facts.get("memory_bytes")
+    known = driver_part(Card(name)) or ""
+    if isinstance(part := load_part(known), GpuPart):
+        return "" if _other_count(part, count) else known
     for candidate in part_names("gpu") if facts else ():
         part = load_part(candidate)
         if isinstance(part, GpuPart) and _model(candidate) in slug(name).split("-") and not _other_count(part, count):
