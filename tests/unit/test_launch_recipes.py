@@ -167,6 +167,17 @@ def _refused(line: str, text: str) -> str:
     return str(error.value)
 
 
+def test_recipes_send_tokens_to_experts_unless_a_setting_says_otherwise() -> None:
+    line = "torchrun --nproc-per-node 4 pretrain_qwen3.py model.num_layers=4 model.hidden_size=64 model.seq_length=64 "
+    line += "model.num_attention_heads=2 model.gated_linear_unit=true model.normalization=RMSNorm model.vocab_size=99 "
+    line += "model.num_moe_experts=4 model.expert_model_parallel_size=2 train.micro_batch_size=1 "
+    rings = "model.context_parallel_size=2 model.cp_comm_type=a2a+p2p model.hierarchical_context_parallel_sizes=[2,1]"
+    found = [read_launch(line + more) for more in ("", f"model.moe_token_dispatcher_type=allgather {rings}")]
+    sent, gathered = (set(str(each.options["parallel"]).split(",")) for each in found)
+    assert {"ep=2", "ep_comm=all_gather", "cp_a2a=2"} & sent == {"ep=2"}
+    assert {"ep=2", "ep_comm=all_gather", "cp_a2a=2"} <= gathered
+
+
 def test_faults_have_their_place_in_the_file() -> None:
     line = "accelerate launch --num_processes 8 -m axolotl.cli.train c.yaml"
     assert _refused(line, _AXOLOTL.replace("micro_batch_size: 2", "micro_batch_size: two")).startswith("c.yaml:10:19")
