@@ -162,28 +162,31 @@ class Tensor:
     ) -> Tensor:
         """Return a convolution with *channels* output channels; *of*: the name of filters that layers share.
 
-        Raises SizeError if the sizes do not fit.
+        Of volumes, each depth of the result is an image, whose channels are those of all depths of the kernel, which
+        is as deep as it is high.  Raises SizeError if the sizes do not fit.
         """
-        batch, c_in, height, width = self.shape
-        (kernel_h, kernel_w), (pad_h, pad_w) = pair(kernel), pair(pad)
+        batch, c_in, *depths, height, width = self.shape
+        (kernel_h, kernel_w), (pad_h, pad_w), (stride_h, stride_w) = pair(kernel), pair(pad), pair(stride)
+        deep = [(depth + 2 * pad_h - kernel_h) // stride_h + 1 for depth in depths]
         if c_in % groups or channels % groups:
             raise SizeError(f"{name}: {groups} groups do not divide {c_in} and {channels} channels")
-        sizes = batch, c_in, channels, height, width, kernel_h, kernel_w, *pair(stride), pad_h, pad_w
-        operator = ops.Conv2d(*sizes, groups, bias)
+        read = batch * prod(deep), c_in * kernel_h ** len(deep), channels, height, width
+        operator = ops.Conv2d(*read, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, groups, bias)
         if height + 2 * pad_h < kernel_h or width + 2 * pad_w < kernel_w:
             raise SizeError(f"{name}: a kernel of {kernel_h}x{kernel_w} is larger than what it gets, {height}x{width}")
         parameters = weights(of or name, weight=operator.weight_elements, bias=channels * bias)
-        return self.layer(name, operator, (batch, channels, operator.h_out, operator.w_out), parameters)
+        return self.layer(name, operator, (batch, channels, *deep, operator.h_out, operator.w_out), parameters)
 
     def up(self, name: str, channels: int, kernel: Pair, stride: Pair) -> Tensor:
         """Return a transposed convolution with a bias; a side has ``(side - 1) stride + kernel`` pixels."""
-        batch, c_in, height, width = self.shape
+        batch, c_in, *depths, height, width = self.shape
         (kernel_h, kernel_w), (stride_h, stride_w) = pair(kernel), pair(stride)
+        deep = [(depth - 1) * stride_h + kernel_h for depth in depths]
         out = (height - 1) * stride_h + kernel_h, (width - 1) * stride_w + kernel_w
-        sizes = batch, channels, c_in, *out, kernel_h, kernel_w, stride_h, stride_w
-        operator = ops.Conv2d(*sizes, bias=True, transposed=True)
+        sizes = batch * prod(depths), channels * kernel_h ** len(deep), c_in, *out, kernel_h, kernel_w
+        operator = ops.Conv2d(*sizes, stride_h, stride_w, bias=True, transposed=True)
         parameters = weights(name, weight=operator.weight_elements, bias=channels)
-        return self.layer(name, operator, (batch, channels, *out), parameters)
+        return self.layer(name, operator, (batch, channels, *deep, *out), parameters)
 
     def batch_norm(self, name: str) -> Tensor:
         """Return the batch normalisation of each channel."""

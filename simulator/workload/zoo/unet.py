@@ -1,12 +1,13 @@
 """U-Nets and V-Net: logits ``(pixels, classes)`` of pixels or voxels (docs/decisions/zoo.md)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from math import prod
 
-from simulator.workload.operators import BatchNorm, Conv2d
+from simulator.workload.operators import BatchNorm
 from simulator.workload.zoo.builder import SizeError, Tensor, weights
 
 _WIDTHS = (64, 128, 256, 512, 1024)
-_WIDTHS_3D = (32, 64, 128, 256, 320)
+_WIDTHS_3D = (32, 64, 128, 256, 320, 320)
 _WIDTHS_2D = (32, 64, 128, 256, 512, 512)
 _WIDTHS_TINY = (32, 64, 128)
 _DEEP = 3  # convolutions of a residual block of V-Net
@@ -22,8 +23,8 @@ def _beside(x: Tensor, other: Tensor, name: str) -> Tensor:
     return x.gather(name, (x.shape[0], 2 * x.shape[1], *x.shape[2:]), other)
 
 
-def _logits(x: Tensor, classes: int) -> Tensor:
-    x = x.conv("head", classes, 1, bias=True)
+def _logits(x: Tensor, classes: int, kernel: int = 1) -> Tensor:
+    x = x.conv("head", classes, kernel, pad=kernel // 2, bias=True)
     return x.view(x.elements // classes, classes)
 
 
@@ -56,22 +57,29 @@ def unet(x: Tensor, classes: int) -> Tensor:
 
 def unet_slices(x: Tensor, classes: int) -> Tensor:
     """Return the logits of slices: nnU-Net in 2-D; raises SizeError unless sides can be halved five times."""
-    _check(x, 2 ** (len(_WIDTHS_2D) - 1), "pixels")
+    places = range(len(_WIDTHS_2D))
+    _check(x, 2 ** places[-1], "pixels")
+    ups = [f"up{i}" for i in places[-2::-1]]
+    return _logits(_normed_unet(x, _WIDTHS_2D, [f"down{i}" for i in places], ups, "leaky_relu"), classes)
+
+
+def _normed_unet(x: Tensor, widths: Sequence[int], downs: Sequence[str], ups: Sequence[str], function: str) -> Tensor:
+    """Return the result of levels of two convolutions, each normalised by sample, of which the first halves the sides.
+
+    *downs* names the levels on the way down, of which the first halves nothing, *ups* those on the way up.
+    """
 
     def unit(x: Tensor, name: str, width: int, stride: int = 1) -> Tensor:
-        x = x.conv(name, width, 3, stride=stride, pad=1)
-        batch, _, height, side = x.shape
-        norm = BatchNorm(1, batch * width, height, side)
-        x = x.layer(f"{name}.norm", norm, None, weights(f"{name}.norm", weight=width, bias=width))
-        return x.apply(f"{name}.relu", "leaky_relu", in_place=True)
+        return _normed(x.conv(name, width, 3, stride=stride, pad=1), name, x.shape[0], function)
 
     seen: list[Tensor] = []
-    for i, width in enumerate(_WIDTHS_2D):
-        x = unit(unit(x, f"down{i}.1", width, 2 if i else 1), f"down{i}.2", width)
+    for name, width in zip(downs, widths, strict=True):
+        x = unit(unit(x, f"{name}.1", width, 2 if seen else 1), f"{name}.2", width)
         seen.append(x)
-    for i, width in reversed(list(enumerate(_WIDTHS_2D[:-1]))):
-        x = _twice(_beside(x.up(f"up{i}", width, 2, 2), seen[i], f"up{i}.join"), f"up{i}", width, unit)
-    return _logits(x, classes)
+    for name, beside in zip(ups, seen[-2::-1], strict=True):
+        width = beside.shape[1]
+        x = _twice(_beside(x.up(name, width, 2, 2), beside, f"{name}.join"), name, width, unit)
+    return x
 
 
 def unet_industrial(x: Tensor, classes: int) -> Tensor:
@@ -100,20 +108,10 @@ def unet3d(x: Tensor, classes: int, head: int = 1) -> Tensor:
 
     Raises SizeError unless its sides are multiples of 32 voxels.
     """
-    _check(x, 2 ** len(_WIDTHS_3D), "voxels")
-
-    def unit(x: Tensor, name: str, width: int, stride: int = 1) -> Tensor:
-        return _normed(_conv3d(x, name, width, 3, stride, bias=False), name, x.shape[0])
-
-    x = _twice(x, "input", _WIDTHS_3D[0], unit)
-    seen = [x]
-    for i, width in enumerate((*_WIDTHS_3D[1:], _WIDTHS_3D[-1])):
-        x = unit(unit(x, f"down{i}.1", width, 2), f"down{i}.2", width)
-        seen.append(x)
-    for i, width in enumerate((_WIDTHS_3D[-1], *_WIDTHS_3D[-2::-1])):
-        x = _twice(_beside(_up(x, f"up{i}", width), seen[-2 - i], f"up{i}.join"), f"up{i}", width, unit)
-    x = _conv3d(x, "head", classes, head, 1, bias=True)
-    return x.view(x.elements // classes, classes)
+    places = range(len(_WIDTHS_3D) - 1)
+    _check(x, 2 ** len(places), "voxels")
+    downs = ["input", *(f"down{i}" for i in places)]
+    return _logits(_normed_unet(x, _WIDTHS_3D, downs, [f"up{i}" for i in places], "relu"), classes, head)
 
 
 def vnet(x: Tensor, classes: int) -> Tensor:
@@ -124,7 +122,8 @@ def vnet(x: Tensor, classes: int) -> Tensor:
     _check(x, 8, "voxels")
 
     def block(x: Tensor, name: str, width: int, kernel: int = 3, stride: int = 1) -> Tensor:
-        return _normed(_conv3d(x, name, width, kernel, stride, bias=True), name, 1)
+        pad = (kernel - 1) // 2
+        return _normed(x.conv(name, width, kernel, stride=stride, pad=pad, bias=True), name, 1)
 
     def residual(x: Tensor, name: str) -> Tensor:
         inside = x
@@ -138,33 +137,14 @@ def vnet(x: Tensor, classes: int) -> Tensor:
         x = residual(block(x, f"down{i}", width, 2, 2), f"down{i}")
         seen.append(x)
     for i, beside in enumerate((seen[2], seen[1])):
-        x = _normed(_up(x, f"up{i}", beside.shape[1]), f"up{i}", 1)
+        x = _normed(x.up(f"up{i}", beside.shape[1], 2, 2), f"up{i}", 1)
         x = residual(_beside(x, beside, f"up{i}.join"), f"up{i}")
-    x = _conv3d(_normed(_up(x, "output", 16), "output", 1), "head", classes, 3, 1, bias=True)
-    return x.view(x.elements // classes, classes)
+    return _logits(_normed(x.up("output", 16, 2, 2), "output", 1), classes, 3)
 
 
-def _normed(x: Tensor, name: str, samples: int) -> Tensor:
-    """Return the ReLU of *x* normalised over its voxels, in *samples* groups of the batch: all there are, or one."""
-    batch, width, depth, height, side = x.shape
-    operator = BatchNorm(batch // samples, samples * width, depth * height, side)
+def _normed(x: Tensor, name: str, samples: int, function: str = "relu") -> Tensor:
+    """Return *function* of *x* normalised over its pixels, in *samples* groups of the batch: all there are, or one."""
+    batch, width, *sides, last = x.shape
+    operator = BatchNorm(batch // samples, samples * width, prod(sides), last)
     x = x.layer(f"{name}.norm", operator, None, weights(f"{name}.norm", weight=width, bias=width))
-    return x.relu(f"{name}.relu")
-
-
-def _conv3d(x: Tensor, name: str, width: int, kernel: int, stride: int, *, bias: bool) -> Tensor:
-    batch, channels, depth, height, side = x.shape
-    pad, depth_out = (kernel - 1) // 2, depth // stride
-    sizes = batch * depth_out, channels * kernel, width, height, side, kernel, kernel, stride, stride, pad, pad
-    operator = Conv2d(*sizes, bias=bias)
-    shape = batch, width, depth_out, operator.h_out, operator.w_out
-    return x.layer(name, operator, shape, weights(name, weight=operator.weight_elements, bias=width * bias))
-
-
-def _up(x: Tensor, name: str, width: int) -> Tensor:
-    """Return a transposed convolution that doubles each side."""
-    batch, channels, depth, height, side = x.shape
-    sizes = batch * depth, 2 * width, channels, 2 * height, 2 * side, 2, 2, 2, 2
-    operator = Conv2d(*sizes, bias=True, transposed=True)
-    parameters = weights(name, weight=operator.weight_elements, bias=width)
-    return x.layer(name, operator, (batch, width, 2 * depth, 2 * height, 2 * side), parameters)
+    return x.apply(f"{name}.relu", function, in_place=True)
