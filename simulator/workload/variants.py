@@ -64,7 +64,6 @@ def _adapted(layer: Layer, rank: int, elements: list[int]) -> list[Layer]:
 
 
 NormWay = Literal["plain", "fused"]
-NORM_WAYS: tuple[NormWay, ...] = get_args(NormWay)
 
 
 def with_fused_norms(network: Network) -> Network:

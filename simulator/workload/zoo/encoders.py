@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from simulator.records import dataclass, own_data
 from simulator.workload.network import Parameter
@@ -12,7 +12,6 @@ from simulator.workload.zoo.attention import AttentionKind, attended, embed_posi
 from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor, pair
 
 HeadKind = Literal["auto", "pretraining", "classification", "question-answering", "none"]
-HEADS: tuple[HeadKind, ...] = get_args(HeadKind)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Any, get_args
 
 from simulator.errors import InputError, nearest, one_line
 from simulator.records import own_data, replace
@@ -25,8 +25,7 @@ def _entry(kind: str, model: str, *, length_known: bool = False, **said: Any) ->
         defaults = {**({"sequence_length": said.pop("length")} if kind == "sequences" else {}), **said}
 
     def make(net: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
-        file, _, function = model.partition(".")  # of this folder, loaded when it builds
-        build: Callable[..., Outputs] = getattr(import_module(f"simulator.workload.zoo.{file}"), function)
+        build: Callable[..., Outputs] = _named(f"zoo.{model}")
         if kind == "samples":
             return build(net, batch, **options)
         if kind == "sequences":
@@ -39,6 +38,12 @@ def _entry(kind: str, model: str, *, length_known: bool = False, **said: Any) ->
         return build(net.input(batch, channels, *sides), options["classes"], **said)
 
     return ZooEntry("images" if kind == "volumes" else kind, defaults, make, length_known=length_known)
+
+
+def _named(place: str) -> Any:
+    """Return what *place* names in a file of ``simulator/workload``, which is loaded when it is needed."""
+    file, _, name = place.rpartition(".")
+    return getattr(import_module(f"simulator.workload.{file}"), name)
 
 
 _DATA = own_data("simulator.workload.zoo", "networks.json")
@@ -54,7 +59,6 @@ def _entries_of(place: str) -> dict[str, ZooEntry]:
 
 
 _FIRST = _entries_of("first")
-_WORDED = ("attention", "cross_entropy", "expert_kernels", "gelu", "head", "lora_layers", "lora_weights", "norms")
 _BREAK = re.compile(r"(?<=[a-z])-(?=[0-9])")
 _USE = re.compile(r"-(sft|pretrain|pretraining|finetune|finetuning|instruct|chat|hf)$")
 _LISTED = {"widths", "cutoffs", "documents"}
@@ -91,19 +95,6 @@ def network_aliases() -> Mapping[str, str]:
     from simulator.workload.zoo.language import LANGUAGE_ALIASES
 
     return {**_DATA["aliases"]["first"], **LANGUAGE_ALIASES, **_DATA["aliases"]["last"]}
-
-
-@cache
-def _choices() -> Mapping[str, tuple[str, ...]]:
-    """Return the words that options of transformers may have."""
-    from simulator.workload.variants import LORA_LAYERS, LORA_WEIGHTS, LOSS_WAYS, NORM_WAYS
-    from simulator.workload.zoo.attention import ATTENTIONS
-    from simulator.workload.zoo.encoders import HEADS
-    from simulator.workload.zoo.sizes import EXPERT_KERNELS, GELUS
-
-    of_lora = {"lora_layers": LORA_LAYERS, "lora_weights": LORA_WEIGHTS, "norms": NORM_WAYS}
-    of_layers = {"attention": ATTENTIONS, "expert_kernels": EXPERT_KERNELS, "gelu": GELUS, "head": HEADS}
-    return {**of_layers, "cross_entropy": LOSS_WAYS, **of_lora}
 
 
 def network_names() -> list[str]:
@@ -203,8 +194,8 @@ def build_entry(
 
 def _check(name: str, key: str, value: Any) -> None:
     """Raise InputError if *value* is neither a valid size nor a valid choice for the option *key*."""
-    if key in _WORDED:
-        allowed = _choices()[key]
+    if key in _DATA["choices"]:
+        allowed = get_args(_named(_DATA["choices"][key]))
         if value not in allowed:
             raise InputError(f"{name}: {key} '{one_line(value, 60)}'; {nearest(str(value), allowed)}")
         return

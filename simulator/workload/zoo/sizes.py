@@ -7,10 +7,8 @@ from simulator.workload.operators.grouped import Routing
 from simulator.workload.zoo.attention import AttentionKind
 from simulator.workload.zoo.builder import SizeError
 
-Gelu = Literal["eager", "fused", ""]
-GELUS: tuple[Gelu, ...] = ("eager", "fused")
+Gelu = Literal["eager", "fused"]
 ExpertKernels = Literal["grouped", "loop", "scatter"]
-EXPERT_KERNELS: tuple[ExpertKernels, ...] = ("grouped", "loop", "scatter")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +39,7 @@ class Decoder:
     dropout: int = 1  # GPT-like: 1 for dropout in training, else 0
     biases: bool = True  # GPT-like: biases in linear layers and normalisations
     alibi: bool = False  # GPT-like: positions are part of the mask, as in BLOOM
-    gelu: Gelu = ""  # eager: a kernel for each operation of the formula; fused: one kernel; "": another function
+    gelu: Gelu | Literal[""] = ""  # eager: a kernel for each operation of the formula; fused: one; "": another function
 
     @property
     def head(self) -> int:
