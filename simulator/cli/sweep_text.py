@@ -26,7 +26,7 @@ OWN = ("own_error", "own_class", "network_error")  # as :class:`ComparisonWidth`
 _OTHER_ERRORS = {"topology", "nodes", "gpus", "device", "fabric", "workload", "precision"}  # with these, less cancels
 _NO_CHOICE: Mapping[str, str] = {  # why the fastest value of an option is not the one to use
     **dict.fromkeys(("workload", "mode", "optimizer", "sizes", "seq_len", "image"), "do not do the same work"),
-    **dict.fromkeys(("precision", "staleness"), "do not compute alike"),
+    **dict.fromkeys(("precision", "staleness", "ns_steps"), "do not compute alike"),
     **dict.fromkeys(("slow_link", "neighbour", "straggler", "lose", "contention"), "say what happens to a machine"),
 }
 _SAME_RESULT = ("attention=", "gelu=", "cross_entropy=", "norms=", "expert_kernels=")  # sizes: ways to compute the same

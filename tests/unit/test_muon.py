@@ -282,3 +282,12 @@ def test_a_search_and_its_lines_know_it(capsys: pytest.CaptureFixture[str]) -> N
     told = capsys.readouterr().out
     assert re.search(r"--optimizer muon \\\s+--muon-num-ns-steps 10", told)
     assert "--optimizer muon --ns-steps 10" in told
+
+
+def test_fewer_iterations_are_not_recommended(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = (
+        "sweep --topology dgx-h100 --gpus 1 --workload gpt2 --batch 1 --optimizer muon --over ns-steps=1,5 --jobs 1 -q"
+    )
+    assert run(shlex.split(asked)) == 0
+    told = capsys.readouterr().out
+    assert "values of ns-steps do not compute alike, so none is recommended" in told
