@@ -1,6 +1,7 @@
 """Calibrations, files of one device's measured constants; kernels of a step, and passes that are no layers."""
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 
 from simulator.api.session import Session
 from simulator.constants import DEFAULT
@@ -86,11 +87,8 @@ def step_kernels(session: Session, at: tuple[Where, str], network: Network, how:
         runs += lowering.casts(layer, forward=phase == "fwd")
     runs += [lowering.added(elements, step.layer) for step in backward for elements in step.added_elements]
     runs += [run for _, run in lowering.update()]
-    known: dict[KernelRun, StepKernel] = {}  # blocks repeat
-    for run in runs:
-        if run not in known:
-            known[run] = _placed(run.kernel, run.cost(device).time_s)
-        yield known[run]
+    placed = cache(lambda run: _placed(run.kernel, run.cost(device).time_s))  # blocks repeat
+    yield from map(placed, runs)
 
 
 def kernel_classes(question: object) -> frozenset[str]:

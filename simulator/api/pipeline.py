@@ -1,6 +1,7 @@
 """A step of a network whose layers are divided among pipeline stages."""
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import product
 
 from simulator.api.context import refuse_passing
@@ -8,6 +9,7 @@ from simulator.collectives.communicator import ConcurrentGroups, Strategy
 from simulator.engine.executor import alone, execute
 from simulator.engine.timeline import Timeline
 from simulator.errors import refused
+from simulator.kept import Kept
 from simulator.places import Places
 from simulator.plan.plan import Fragment, Resource, Work
 from simulator.questions.step import StepQuestion
@@ -88,7 +90,7 @@ def run_pipeline(shared: SharedStep) -> PipelineRun:
         why = "a stage needs its parameters in every pass; zero=1 or zero=2 goes with pp"
         raise refused("layout", f"fsdp does not go with pp={layout.pp}: {why}")
     parts = stages_of(shared.part, part_count(layout), layout.blocks)
-    priced: dict[object, _Priced] = {}
+    priced = Kept()
     updates: dict[object, tuple[Role, float, Network]] = {}  # one network for equal stages: results are cached by it
     element = ELEMENT_BYTES[storage_of(question.options.precision)]
     tied = parts[0].shared_elements
@@ -107,9 +109,7 @@ def run_pipeline(shared: SharedStep) -> PipelineRun:
         found = []
         for part in mine:
             key = place.device, role.pace, network_key(part.network)
-            if key not in priced:
-                priced[key] = _price(shared, role, part.network)
-            found.append(priced[key])
+            found.append(priced.once(key, partial(_price, shared, role, part.network)))
         senders = [behind.get((number, chunk), (number, chunk))[0] for chunk in range(len(mine))]
         whole = joined_stages(mine)
         key = place.device, role.pace, network_key(whole)

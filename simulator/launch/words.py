@@ -3,10 +3,11 @@
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from simulator.errors import Fault, InputError
-from simulator.records import dataclass, own_data
+from simulator.records import dataclass, lists_by_key, own_data
 
 _ENDS = ";&|\n()"
 _MAX_WORDS = 100_000
@@ -77,7 +78,6 @@ class Scanner:
         self._at = 0
         self._words = 0
         self._lines = [match.start() for match in re.finditer("\n", self._text)]
-        self._ends_of: dict[str, list[int]] | None = None  # starts of lines by their text, without tabs before it
         self._awaited: list[RawWord] = []  # delimiters of here-documents that begin after this line
         self._target: RawWord | None = None  # the file to which this line writes
         self._of_line: set[str] = set()  # words of this line
@@ -158,13 +158,14 @@ class Scanner:
         self._awaited.clear()
         self._of_line.clear()
 
+    @cached_property
+    def _ends_of(self) -> dict[str, list[int]]:
+        """The starts of lines by their text, without tabs before it."""
+        starts = (0, *(line + 1 for line in self._lines))
+        lines = zip(self._text.split("\n"), starts, strict=True)
+        return lists_by_key((line.strip("\t"), start) for line, start in lines)
+
     def _after(self, delimiter: str) -> int:
-        if self._ends_of is None:
-            self._ends_of = {}
-            for start in (0, *(line + 1 for line in self._lines)):
-                place = bisect_left(self._lines, start)
-                end = self._lines[place] if place < len(self._lines) else len(self._text)
-                self._ends_of.setdefault(self._text[start:end].strip("\t"), []).append(start)
         starts = self._ends_of.get(delimiter, [])
         place = bisect_left(starts, self._at)
         if place == len(starts):

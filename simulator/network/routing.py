@@ -25,7 +25,7 @@ class Router(Kept):
         self._kept: dict[tuple[int, int], Route] = {}
         self._nics_of = cache(self._find_nics)
         self._every_nic = cache(self._find_every_nic)
-        self._cpus: dict[int, int | None] = {}
+        self.nearest_cpu = cache(self._nearest_cpu)
         self._models = cache(lambda src, dst: MovableRoute(machine, self.route(src, dst)))
 
     def route(self, src: int, dst: int) -> Route:
@@ -52,14 +52,12 @@ class Router(Kept):
         onward = self.route(via, dst)
         return join(self.machine, self.route(src, via), onward, onward.path_class, onward.transport)
 
-    def nearest_cpu(self, node: int) -> int | None:
+    def _nearest_cpu(self, node: int) -> int | None:
         """Return the CPU nearest to *node*, or None if none is linked to it."""
-        if node not in self._cpus:
-            here = self.machine.nodes[node]
-            cpus = [n.index for n in self.machine.nodes_of(here.host) if n.kind == "cpu"] if here.kind != "cpu" else []
-            found = [(len(path), cpu) for cpu in cpus for path in self._host_paths(node, cpu)[:1]]
-            self._cpus[node] = node if here.kind == "cpu" else min(found)[1] if found else None
-        return self._cpus[node]
+        here = self.machine.nodes[node]
+        cpus = [n.index for n in self.machine.nodes_of(here.host) if n.kind == "cpu"] if here.kind != "cpu" else []
+        found = [(len(path), cpu) for cpu in cpus for path in self._host_paths(node, cpu)[:1]]
+        return node if here.kind == "cpu" else min(found)[1] if found else None
 
     def nics_near(self, node: int) -> list[int]:
         """Return the NICs that carry traffic of *node* to other machines."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property, partial
 from typing import NamedTuple
 
 from simulator.network.machine import Machine
@@ -185,7 +185,7 @@ class Sites:
         self.machine = machine
         self.ways = tuple(PairGroup(self, number, pairs) for number, pairs in enumerate(ways))
         self._first = machine.run(ways[0][0][0]).first
-        self._copied: dict[Route, MovableRoute] = {}
+        self._copied = cache(partial(MovableRoute, machine))  # routes in a form that can be moved to other machines
 
     @cached_property
     def roles(self) -> tuple[HostRole, ...]:
@@ -208,16 +208,9 @@ class Sites:
         counts = ((number, each) for number, role in enumerate(self.roles) for each in role.counts.items())
         return lists_by_key((at, (number, count)) for number, (at, count) in counts)
 
-    def copied(self, route: Route) -> MovableRoute:
-        """Return *route* in a form that can be moved to other machines."""
-        found = self._copied.get(route)
-        if found is None:
-            found = self._copied[route] = MovableRoute(self.machine, route)
-        return found
-
     def loads(self, route: Route, way: PairGroup, *, of_links: bool) -> Iterator[Load]:
         """Yield the loads of the flows on *way*, given the *route* of one of them."""
-        copied = self.copied(route)
+        copied = self._copied(route)
         n = len(self.machine.links if of_links else self.machine.capacity_Bps)
         for number, end, stride, share in copied.links if of_links else copied.loads:
             if not stride:
@@ -229,7 +222,7 @@ class Sites:
 
     def crosses(self, route: Route, way: PairGroup, link: int) -> bool:
         """Return whether any of the flows on *way* crosses *link*, given the *route* of one of them."""
-        copied = self.copied(route)
+        copied = self._copied(route)
         for number, end, stride, _ in copied.links:
             host, off = divmod(link - number, stride) if stride else (0, link - number)
             role = self._number_of.get(copied.hosts[end] + host)
@@ -244,7 +237,7 @@ class Sites:
 
     def apart(self, route: Route, way: PairGroup) -> Iterator[Route]:
         """Yield the routes of the flows on *way*, given the *route* of one of them."""
-        copied = self.copied(route)
+        copied = self._copied(route)
         return (copied.at(*pair) for pair in way.pairs)
 
     def ends(self, route: Route, way: PairGroup) -> dict[Hashable, int]:

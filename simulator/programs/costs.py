@@ -10,6 +10,7 @@ from simulator.devices.dispatch import bare_launch_time, cpu_call_time, dispatch
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.memory import achieved_bandwidth
 from simulator.devices.predict import kernel_cost, steady_device
+from simulator.kept import Kept
 from simulator.places import Place
 from simulator.plan.plan import Fragment, Plan
 from simulator.programs.statements import FrontEnd, Statement, Times
@@ -49,7 +50,7 @@ class ProgramPricer:
         self.networks, self.collectives, self.compiled, self.captured = networks, collectives, compiled, captured
         self.is_mxnet = software.front_end == "mxnet"
         self.has_networks = False  # whether a network has been priced
-        self._fragments: dict[tuple[object, ...], Fragment] = {}
+        self._fragments = Kept()
         self._kept: dict[tuple[object, ...], tuple[tuple[CallPrice, ...], float]] = {}
 
     def of(self, run: Statement, place: Place) -> tuple[tuple[CallPrice, ...], float]:
@@ -68,9 +69,7 @@ class ProgramPricer:
     def exchanged(self, exchange: Statement) -> Fragment:
         """Return the plan fragment of *exchange*, the same object for equal exchanges; raises Unsuitable."""
         key = exchange.keys.exchange, exchange.size_bytes, exchange.keys.gpus, exchange.keys.strategy
-        if key not in self._fragments:
-            self._fragments[key] = Fragment(self.collectives(exchange))
-        return self._fragments[key]
+        return self._fragments.once(key, lambda: Fragment(self.collectives(exchange)))
 
     def call_s(self, place: Place) -> float:
         """Return the host time, in seconds, to issue a copy or another small operator."""

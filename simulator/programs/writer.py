@@ -1,7 +1,7 @@
 """Writes a program as a plan: :class:`Writer` (docs/decisions/host.md)."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import assert_never
 
 from simulator.collectives.communicator import Unsuitable
@@ -48,16 +48,13 @@ class Writer:
         self.statements = 0
         self.executed = 0  # activities, to see whether loops repeat evenly; each takes longer than to write it
         self.shared = _shared(program.body)
-        self._found: dict[str, Place] = {}
+        self.place = cache(self._place)
         self.host_place = self.place(None).host  # the CPU on which Python runs
 
-    def place(self, name: str | None) -> Place:
+    def _place(self, name: str | None) -> Place:
         """Return the device *name*, by default the program's own; raises InputError where there is none."""
-        key = name or self.default
-        if key not in self._found:
-            is_cpu = self._kind(key) in ("", "cpu")  # "cpu" names all sockets, no device
-            self._found[key] = self.places.find(key, threads=self.threads if is_cpu else None)
-        return self._found[key]
+        is_cpu = self._kind(name or self.default) in ("", "cpu")  # "cpu" names all sockets, no device
+        return self.places.find(name or self.default, threads=self.threads if is_cpu else None)
 
     def _kind(self, device: str) -> str:
         """Return the kind of *device*; "" if no device has this name."""

@@ -5,14 +5,11 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 from simulator.errors import Fault, InputError, mention, refused, word_of
 from simulator.records import dataclass, replace
 from simulator.workload.network import Network
-
-if TYPE_CHECKING:
-    from simulator.workload.zoo import ZooEntry
+from simulator.workload.zoo import FUSED, ZooEntry
 
 SUFFIX = ".network.json"
 """Of files with a network as plain data."""
@@ -81,7 +78,6 @@ def find_network(
             if value:
                 raise InputError(f"{mention(option)}: {text} is a network that is written out, with its sizes")
         return NetworkSource(text, cache(lambda batch: read_described(text, batch=batch, training=training)))
-    from simulator.workload.zoo import FUSED
     from simulator.workload.zoo.registry import build_entry, find_entry
 
     found = _configured(text, training, sequence_length, settings)
@@ -89,7 +85,7 @@ def find_network(
         return found
     configured, notes = found
 
-    def entry_of() -> "ZooEntry":
+    def entry_of() -> ZooEntry:
         return configured if configured is not None else find_entry(text)
 
     def build(batch: int) -> Network:
@@ -129,7 +125,7 @@ def find_network(
 
 def _configured(
     text: str, training: bool, length: int | None, settings: Mapping[str, int | str] | None
-) -> "NetworkSource | tuple[ZooEntry | None, tuple[Fault, ...]]":
+) -> NetworkSource | tuple[ZooEntry | None, tuple[Fault, ...]]:
     """Return the network of the ``config.json`` *text*, and notes on it; as transformers builds it, if only that does.
 
     None: *text* is no such file.  Raises InputError if transformers is needed and not installed.

@@ -103,7 +103,6 @@ class Paces:
         self.windows: Sequence[Window] = (Window(),)
         self.net_stages = 0
         self._machine, self._links, self._shared = machine, machine.alike, shared
-        self._known_shares: dict[tuple[bool, float], dict[str, float]] = {}
         self._at_full_s: dict[int, float] = {}  # by key: the seconds of all flows at the links' full rates
 
     def submit(self, builder: PlanBuilder, label: str, after: Sequence[int]) -> None:
@@ -207,7 +206,5 @@ class Paces:
         ends = (self._machine.nodes[route.src].part, self._machine.nodes[route.dst].part)
         unified = all(isinstance(part, GpuPart) and part.unified_memory for part in ends)
         staged = route.transport == "network-staged" and not unified
-        if (key := (staged, cost.share)) not in self._known_shares:
-            net = self._shared.staged_share if staged else self._shared.network_share
-            self._known_shares[key] = dict.fromkeys(NETWORK_LINKS, net) | dict.fromkeys(GPU_LINKS, cost.share)
-        return self._known_shares[key]
+        net = self._shared.staged_share if staged else self._shared.network_share
+        return dict.fromkeys(NETWORK_LINKS, net) | dict.fromkeys(GPU_LINKS, cost.share)
