@@ -11,10 +11,11 @@ from typing import Protocol
 from simulator.errors import mention, spelt
 from simulator.kept import Kept
 from simulator.network.machine import Machine, Node
+from simulator.network.route import Route
 from simulator.network.routing import Router
-from simulator.plan.flow import Alike, Pairs, Sites
+from simulator.plan.flow import Alike, PairGroup, Pairs, Sites
 from simulator.plan.plan import Flow, Fragment, Plan, PlanBuilder, merge
-from simulator.records import dataclass, field, lists_by_key
+from simulator.records import dataclass, field, lists_by_key, sums_by_key
 from simulator.topology.parts import CpuPart, GpuPart
 from simulator.workload import Collective
 
@@ -226,21 +227,14 @@ class GpuLoads:
         self.machine, self._bundle, self._plan = bundle.groups[0].machine, bundle, plan
 
     @cached_property
-    def _moved(self) -> tuple[dict[int, float], dict[Alike, list[tuple[Flow, float]]]]:
-        """The bytes that cross the ports of each node; and the flows that stand for several, with their bytes."""
-        single: dict[int, float] = {}
-        several: dict[Alike, list[tuple[Flow, float]]] = {}
-        for task in self._plan.tasks:
-            for flow in task.parts:
-                if not isinstance(flow, Flow):
-                    continue
-                n_bytes = flow.bytes * flow.count * task.repeat
-                if flow.at is not None:
-                    several.setdefault(flow.at.sites, []).append((flow, n_bytes))
-                    continue
-                for node in {flow.route.src, flow.route.dst}:
-                    single[node] = single.get(node, 0.0) + n_bytes
-        return single, several
+    def _moved(self) -> tuple[dict[int, float], dict[Alike, list[tuple[Route, PairGroup, float]]]]:
+        """The bytes that cross the ports of each node; and the ways of flows that stand for several, with theirs."""
+        parts = ((part, task.repeat) for task in self._plan.tasks for part in task.parts)
+        flows = [(part, part.bytes * part.count * repeat) for part, repeat in parts if isinstance(part, Flow)]
+        own = ((each.route, n_bytes) for each, n_bytes in flows if each.at is None)
+        single = sums_by_key((node, n_bytes) for route, n_bytes in own for node in {route.src, route.dst})
+        together = ((each.route, each.at, n_bytes) for each, n_bytes in flows if each.at is not None)
+        return single, lists_by_key((at.sites, (route, at, n_bytes)) for route, at, n_bytes in together)
 
     @property
     def kind(self) -> Hashable:
@@ -276,12 +270,8 @@ class GpuLoads:
         """The bytes of flows that stand for several which cross the ports of a node, by its place in their sites."""
         found = []
         for sites, flows in self._moved[1].items():
-            at: dict[Hashable, float] = {}
-            for flow, n_bytes in flows:
-                assert flow.at is not None
-                for place, times in sites.ends(flow.route, flow.at).items():
-                    at[place] = at.get(place, 0.0) + times * n_bytes
-            found.append((sites, at))
+            ends = ((sites.ends(route, at), n_bytes) for route, at, n_bytes in flows)
+            found.append((sites, sums_by_key((place, n * n_bytes) for at, n_bytes in ends for place, n in at.items())))
         return found
 
 

@@ -190,12 +190,8 @@ class Sites:
     @cached_property
     def roles(self) -> tuple[HostRole, ...]:
         """The distinct roles of the machines."""
-        found: dict[int, dict[tuple[int, int], int]] = {}
-        for way in self.ways:
-            for host, end, times in way.ends():
-                counts = found.setdefault(host, {})
-                counts[way.number, end] = counts.get((way.number, end), 0) + times
-        alike = lists_by_key((frozenset(found[host].items()), host) for host in sorted(found))
+        played = lists_by_key((host, ((way.number, end), n)) for way in self.ways for host, end, n in way.ends())
+        alike = lists_by_key((frozenset(sums_by_key(played[host]).items()), host) for host in sorted(played))
         return tuple(HostRole(hosts, dict(counts)) for counts, hosts in alike.items())
 
     @cached_property
@@ -220,16 +216,6 @@ class Sites:
             keys = [(role * n + on_first, count) for role, count in self._playing[way.number, end]]
             yield Load(number, share, keys)
 
-    def crosses(self, route: Route, way: PairGroup, link: int) -> bool:
-        """Return whether any of the flows on *way* crosses *link*, given the *route* of one of them."""
-        copied = self._copied(route)
-        for number, end, stride, _ in copied.links:
-            host, off = divmod(link - number, stride) if stride else (0, link - number)
-            role = self._number_of.get(copied.hosts[end] + host)
-            if not off and (not stride or (role is not None and (way.number, end) in self.roles[role].counts)):
-                return True
-        return False
-
     @property
     def is_uniform(self) -> bool:
         """Whether all machines have the same role."""
@@ -242,22 +228,14 @@ class Sites:
 
     def ends(self, route: Route, way: PairGroup) -> dict[Hashable, int]:
         """Return how many of the flows on *way* start or end at a node, by its :meth:`place`; *route* is of one."""
-        found: dict[Hashable, int] = {}
-        for end, node in enumerate((route.src, route.dst)):
-            own = self.machine.locate(node)[2]
-            for role, count in self._playing.get((way.number, end), ()):
-                found[own, role] = found.get((own, role), 0) + count
-        return found
+        own = [self.machine.locate(node)[2] for node in (route.src, route.dst)]
+        playing = ((end, each) for end in (0, 1) for each in self._playing.get((way.number, end), ()))
+        return sums_by_key(((own[end], role), count) for end, (role, count) in playing)
 
     def place(self, node: int) -> Hashable:
         """Return the index of *node* within its host, and the number of the host's role."""
         _, host, own = self.machine.locate(node)
         return own, self._number_of.get(host, -1)
-
-    def first_of(self, link_key: int) -> int:
-        """Return the first link that *link_key* represents."""
-        zero, stride, hosts = self.spread(link_key, of_links=True)
-        return zero + hosts[0] * stride
 
     def spread(self, key: int, *, of_links: bool) -> tuple[int, int, Sequence[int]]:
         """Return the links or resources that *key* represents: (number on host 0, stride, hosts)."""
@@ -305,11 +283,6 @@ class Twins:
             found[key] = Load(number, share + also, ((key, times.get(number, n)),))
         yield from found.values()
 
-    def crosses(self, route: Route, way: PairGroup, link: int) -> bool:
-        """Return whether any of the flows on *way* crosses *link*, given the *route* of one of them."""
-        first = self._first[True].get(link, link)
-        return any(key == first for load in self.loads(route, way, of_links=True) for key, _ in load.keys)
-
     def apart(self, route: Route, way: PairGroup) -> Iterator[Route]:
         """Yield the routes of the flows on *way*, given the *route* of one of them."""
         for src, dst in way.pairs:
@@ -329,10 +302,6 @@ class Twins:
         """Return the number of the set of *node*; -1 if it is in none."""
         return self._set_of.get(node, -1)
 
-    def first_of(self, link_key: int) -> int:
-        """Return *link_key*: keys are numbers."""
-        return link_key
-
     def spread(self, key: int, *, of_links: bool) -> tuple[int, int, Sequence[int]]:
         """Return the links or resources that *key* represents: (0, 1, their numbers)."""
         return 0, 1, self._alike[of_links].get(key, (key,))
@@ -340,3 +309,9 @@ class Twins:
 
 Alike = Sites | Twins
 """Places between which equal flows go, and what one flow's route says of those that it represents on a way."""
+
+
+def first_link(sites: Alike, link_key: int) -> int:
+    """Return the first link that *link_key* of *sites* represents."""
+    zero, stride, hosts = sites.spread(link_key, of_links=True)
+    return zero + hosts[0] * stride

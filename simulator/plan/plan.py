@@ -35,12 +35,6 @@ class Flow:
         """Bytes on the wire of each of the ``count`` flows."""
         return self.bytes * self.overhead
 
-    def crosses(self, link: int) -> bool:
-        """Return whether the flow, or one of those it represents, crosses *link*."""
-        if self.at is None:
-            return any(number == link for number, _ in self.route.links)
-        return self.at.sites.crosses(self.route, self.at, link)
-
     def apart(self) -> "tuple[Flow, ...]":
         """Return the flows that it represents, one by one."""
         if self.at is None:

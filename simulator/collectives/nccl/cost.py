@@ -10,7 +10,7 @@ from simulator.collectives.nccl.tables import PLANS, generation, peers_between_s
 from simulator.constants import DEFAULT, Constants, Values, by_name
 from simulator.network.machine import Link, Machine, Node
 from simulator.network.route import Route
-from simulator.plan.flow import Filling, FlowLimits, LinkLimit, added
+from simulator.plan.flow import Filling, FlowLimits, LinkLimit, added, first_link
 from simulator.plan.plan import Flow, PlanBuilder, crossed
 from simulator.records import dataclass, replace
 from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS, GpuPart, Part
@@ -158,7 +158,7 @@ class Paces:
         if at is None:
             return limit, 0, (0,)
         hosts = at.sites.spread(key, of_links=True)[-1]
-        resource = self._machine.links[at.sites.first_of(key)].resource
+        resource = self._machine.links[first_link(at.sites, key)].resource
         return limit._replace(resource=resource), self._machine.resource_copies.stride(resource), hosts
 
     def _need(self, link: Link, sent_s: float) -> LinkLimit:
@@ -183,7 +183,7 @@ class Paces:
             return
         least_s = max(needed_s.values()) * (1 - 1e-12)
         at = self.channels[0][1][0].at
-        numbered = {(at.sites.first_of(key) if at else key): key for key, s in needed_s.items() if s >= least_s}
+        numbered = {(first_link(at.sites, key) if at else key): key for key, s in needed_s.items() if s >= least_s}
         index = min(numbered)
         bound = numbered[index]
         link = self._machine.links[index]

@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from simulator.network.machine import Link, Machine
-from simulator.records import dataclass
+from simulator.records import dataclass, lists_by_key, sums_by_key
 from simulator.topology.parts import GPU_LINKS
 
 
@@ -148,13 +148,9 @@ def link_graph(machine: Machine, gpus: tuple[int, ...]) -> LinkGraph | None:
 
 
 def _counted(links: Iterable[Link], unit_Bps: float) -> LinkGraph:
-    units: dict[int, dict[int, int]] = {}
-    for link in links:
-        n = int(link.bandwidth_Bps / unit_Bps * (1 + 1e-9))
-        if n:
-            row = units.setdefault(link.src, {})
-            row[link.dst] = row.get(link.dst, 0) + n
-    return LinkGraph(unit_Bps, units)
+    counts = ((link, int(link.bandwidth_Bps / unit_Bps * (1 + 1e-9))) for link in links)
+    rows = lists_by_key((link.src, (link.dst, n)) for link, n in counts if n)
+    return LinkGraph(unit_Bps, {src: sums_by_key(row) for src, row in rows.items()})
 
 
 def _least(graph: LinkGraph, gpus: tuple[int, ...]) -> int:
