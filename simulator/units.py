@@ -103,7 +103,7 @@ def in_si(number: str, unit: str) -> float:
     return float(Decimal(number) * scale)
 
 
-def parse_quantity(value: object, dimension: str, *, minimum: float = 0.0, positive: bool = False) -> float:
+def parse_quantity(value: object, dimension: str, *, positive: bool = False) -> float:
     """Return *value* (text with a unit) in SI: bytes, s, B/s, FLOP/s, Hz, W, m, bit/m2 or 1/s; raises ValueError."""
     _, example, least, most = _DIMENSIONS[dimension]
     if isinstance(value, bool) or not isinstance(value, str):
@@ -114,7 +114,7 @@ def parse_quantity(value: object, dimension: str, *, minimum: float = 0.0, posit
     result = _parse(value, dimension)
     if positive and result <= 0:
         raise ValueError(f"{dimension} must be more than zero; got {value!r}")
-    if not minimum <= result < float("inf"):
+    if not 0.0 <= result < float("inf"):
         raise ValueError(f"{dimension} must be at least zero and finite; got {value!r}")
     if result and not _parse(least, dimension) <= result <= _parse(most, dimension):
         raise ValueError(f"{dimension} must be from {least} to {most}; got {value!r}")

@@ -140,11 +140,8 @@ def host_memory(question: StepQuestion, network: Network, machine: Machine, rank
     scheme = scheme_of(question)
     each, on_disks = (of(question, updated, kept) for of in (scheme.host_bytes, scheme.disk_bytes))
     counts = Counter(machine.locate(rank)[1] for rank in ranks)
-    most: dict[int, int] = {}  # by the first of equal hosts
-    for host, count in counts.items():
-        most[machine.like(host)] = max(count, most.get(machine.like(host), 0))
     found = []
-    for host, count in most.items():
+    for host, count in dict.fromkeys((machine.like(host), count) for host, count in counts.items()):  # unlike ones
         sizes = [node.part.memory_size or inf for node in machine.nodes_of(host) if isinstance(node.part, CpuPart)]
         found.append(HostNeed(count * each, sum(sizes), count * on_disks))
     return max(found, key=lambda need: (need.needed_bytes - need.available_bytes, need.needed_bytes))

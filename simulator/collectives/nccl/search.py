@@ -208,10 +208,8 @@ class Search:
         for (a, _), path in leaving:
             first[a].add(path.hops[0])
         self._least_leaving = min(sum(seen.capacity[link] for link in links) for links in first.values())
-        ports: dict[int, int] = {}
-        for (_, net), path in self.outward.items():
-            ports[net] = max(ports.get(net, 0), path.bandwidth)
-        self._ports = tuple(ports.values())
+        ports = lists_by_key((net, path.bandwidth) for (_, net), path in self.outward.items())
+        self._ports = tuple(map(max, ports.values()))
 
     def found(self) -> ChannelSolution:
         """Return the solution; if there is none, one slow ring in rank order."""
