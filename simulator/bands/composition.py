@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Literal
 
 from simulator.bands import Chain, Evidence, MeasuredCoverage, Spread
-from simulator.records import dataclass, own_data
+from simulator.records import dataclass, lists_by_key, own_data, sums_by_key
 
 LEVEL = 0.8
 OF_SHARED = "its upper end is with rates between machines {}lower, as other jobs share the network"
@@ -173,16 +173,12 @@ class Estimate:
 
 def class_shares(times_s: Iterable[tuple[Chain, Hashable, float, float]], whole_s: float) -> tuple[ClassShare, ...]:
     """Return parts of *whole_s*, from (classes, identity, seconds, known share); equal identities err alike."""
-    by_chain: dict[Chain, dict[Hashable, float]] = {}
-    known_s: dict[Chain, float] = {}
-    for chain, what, seconds, known in times_s:
-        found = by_chain.setdefault(chain, {})
-        found[what] = found.get(what, 0.0) + seconds
-        known_s[chain] = known_s.get(chain, 0.0) + known * seconds
+    by_chain = lists_by_key((chain, (what, seconds, known * seconds)) for chain, what, seconds, known in times_s)
     shares = []
-    for chain, found in by_chain.items() if whole_s > 0.0 else ():
+    for chain, parts in by_chain.items() if whole_s > 0.0 else ():
+        found, known_s = sums_by_key((what, seconds) for what, seconds, _ in parts), sum(part[2] for part in parts)
         spent_s, alone_s = sum(found.values()), math.sqrt(sum(s * s for s in found.values()))
-        shares.append(ClassShare(chain, spent_s / whole_s, alone_s / whole_s, known_s[chain] / (spent_s or 1.0)))
+        shares.append(ClassShare(chain, spent_s / whole_s, alone_s / whole_s, known_s / (spent_s or 1.0)))
     return tuple(shares)
 
 

@@ -70,11 +70,10 @@ def _improved(
     @cache  # searches from different starts meet
     def cost(order: tuple[int, ...], best: float) -> tuple[float, float]:
         nodes, route, most = [inside.ranks[i] for i in order], inside.router.route, best + _ROUNDING
-        whole = (
-            overlapped_cost(inside, schedule, nodes, most)[1]
-            if pipelined
-            else estimate_s(inside, schedule, 1.0, nodes, most)
-        )
+        if pipelined:
+            _, whole = overlapped_cost(inside, schedule, nodes, most)
+        else:
+            whole = estimate_s(inside, schedule, 1.0, nodes, most)
         if whole > most:
             return whole, inf
         return round(whole, 15), sum([w / route(nodes[a], nodes[b]).bandwidth_Bps for (a, b), w in pairs.items()])

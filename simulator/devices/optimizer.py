@@ -28,10 +28,6 @@ _READ = {
     }
     for way, by_name in _WRITTEN.items()
 }
-_BY_TENSOR: dict[str, tuple[TensorPass, ...]] = {
-    **_READ["by_tensor"],
-    **dict.fromkeys(BITSANDBYTES, (TensorPass(2, 1, first=2, looked_at=True, with_state=True),)),
-}
 
 
 def _passes(optimizer: Optimizer, fused: bool, graph: bool) -> tuple[TensorPass, ...]:
@@ -56,7 +52,7 @@ def optimizer_kernels(
 
 def tensor_passes(optimizer: Optimizer) -> tuple[TensorPass, ...]:
     """Return the calls that update one tensor where *optimizer* loops over tensors; empty for other optimisers."""
-    return _BY_TENSOR.get(optimizer, ())
+    return _READ["by_tensor"].get(optimizer, ())
 
 
 def matrix_passes(framework: Framework) -> tuple[TensorPass, ...]:

@@ -4,21 +4,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
 
+from simulator.engine import timeline as t
 from simulator.engine.flows import Amount
 from simulator.engine.kernel import Queue, SimulationClock
 from simulator.engine.rounds import Rounds, RunningActivity
-from simulator.engine.timeline import (
-    Capacities,
-    LinkBytes,
-    Span,
-    Timeline,
-    all_parts,
-    is_alike,
-    needs_of,
-    roomy,
-    stands_for_all,
-    undisturbed,
-)
+from simulator.engine.timeline import Capacities, LinkBytes, Span, Timeline
 from simulator.errors import SimulationError
 from simulator.network.machine import Machine
 from simulator.plan.flow import Alike, added
@@ -28,7 +18,7 @@ from simulator.records import named_tuple, replace, sums_by_key
 
 def execute(machine: Machine, plan: Plan, *, fold: bool = True) -> Timeline:
     """Return the timeline of *plan*; *fold*: repeated rounds, and equal flows, are one.  Raises SimulationError."""
-    if plan.moves and any(map(is_alike, all_parts(plan))) and not (fold and stands_for_all(machine, plan)):
+    if plan.moves and any(map(t.is_alike, t.all_parts(plan))) and not (fold and t.stands_for_all(machine, plan)):
         plan = replace(plan, tasks=tuple(task.apart() for task in plan.tasks))
     return _Executor(machine, plan, fold=fold).run()
 
@@ -68,9 +58,9 @@ class _Executor:
         self.waiting: list[int] = [0] * len(plan.tasks)
         self.not_before_s: list[float] = [0.0] * len(plan.tasks)  # of activities after ones with known ends
         self.followers: defaultdict[int, list[int]] = defaultdict(list)  # of activities whose end is not known at once
-        self.needs = plan.of_order.once("needs", lambda: needs_of(plan))
+        self.needs = plan.of_order.once("needs", lambda: t.needs_of(plan))
         self.met, self.undisturbed = _met(machine, plan, self.needs, fold)
-        self.roomy = roomy(machine, plan) if fold else set()
+        self.roomy = t.roomy(machine, plan) if fold else set()
         self.pace: dict[str, float] = {p.target: 1.0 for p in plan.perturbations if p.target}
         self.fragments: dict[Fragment, tuple[float, Loads]] = {}
         self.amounts: dict[int, Sequence[Amount]] = {}  # of parts that nothing changes, by identity; some repeat
@@ -286,7 +276,7 @@ def _moved(machine: Machine, plan: Plan, fold: bool, of_links: bool) -> LinkByte
 
 def _met(machine: Machine, plan: Plan, needs: Sequence[Sequence[int]], fold: bool) -> tuple[set[Resource], set[int]]:
     """Return contended resources, and activities that load some but overlap with no other stream's that does."""
-    if not any(isinstance(part, Fragment) or (isinstance(part, Work) and part.loads) for part in all_parts(plan)):
+    if not any(isinstance(part, Fragment) or (isinstance(part, Work) and part.loads) for part in t.all_parts(plan)):
         return set(), set()
     met: set[Resource] = {p.target for p in plan.perturbations if p.target}
     if met:
@@ -311,7 +301,7 @@ def _met(machine: Machine, plan: Plan, needs: Sequence[Sequence[int]], fold: boo
         once |= own
     several = {r for parts in distinct for part in parts if isinstance(part, Work) for r, n in part.loads if n > 1}
     disturbed = plan.perturbations or several or len(loading) > _FEW_STREAMS
-    return met | several, set() if disturbed else undisturbed(plan, needs, loading)
+    return met | several, set() if disturbed else t.undisturbed(plan, needs, loading)
 
 
 def _named(_machine: Machine, part: Part, _fold: bool) -> frozenset[Resource]:

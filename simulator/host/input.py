@@ -14,7 +14,7 @@ from simulator.plan.plan import Flow, Part, Plan, PlanBuilder, Resource, Work
 from simulator.questions.input import MEMORY, InputQuestion
 from simulator.questions.single import DiskAccess, DiskQuestion
 from simulator.questions.where import Where
-from simulator.records import dataclass
+from simulator.records import dataclass, sums_by_key
 from simulator.topology.parts import StoragePart
 
 _DEEP = 256  # requests in flight: more than any disk serves at once
@@ -240,10 +240,8 @@ def _parts(router: Router, feeding: InputWork) -> list[Part]:
     worker_s = load.worker_s / feeding.pace
     if not worker_s:
         return [Work(0.0)]
-    busy_s: dict[Resource, float] = {CORES: feeding.loaders * load.core_s / feeding.cores}
-    for disk in load.disks:
-        name = f"disk {disk.node}"
-        busy_s[name] = busy_s.get(name, 0.0) + feeding.loaders * disk.busy_s
+    on_disks = ((f"disk {disk.node}", feeding.loaders * disk.busy_s) for disk in load.disks)
+    busy_s = sums_by_key([(CORES, feeding.loaders * load.core_s / feeding.cores), *on_disks])
     duration_s = max(worker_s, *busy_s.values())
     parts: list[Part] = [Work(duration_s, tuple((name, s / duration_s) for name, s in busy_s.items() if s))]
     for disk in load.disks:

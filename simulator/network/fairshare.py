@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any
 
+from simulator.records import lists_by_key, sums_by_key
+
 Loads = Sequence[tuple[Any, float]]  # resources, each with its use per unit of a flow's rate
 _Capacities = Mapping[Any, float] | Sequence[float]
 _SLACK = 1 + 1e-12  # resources that fill up together are frozen together in spite of rounding
@@ -33,12 +35,8 @@ class _Filling:
         self._loads, self._caps_Bps = loads, caps_Bps
         self.rates = [float("inf")] * len(loads)
         self.open_flows = dict.fromkeys(range(len(loads)))
-        self._weight: dict[Any, float] = {}
-        self._users: dict[Any, list[int]] = {}
-        for i, load in enumerate(loads):
-            for resource, w in load:
-                self._weight[resource] = self._weight.get(resource, 0.0) + w
-                self._users.setdefault(resource, []).append(i)
+        self._weight: dict[Any, float] = sums_by_key(each for load in loads for each in load)
+        self._users = lists_by_key((resource, i) for i, load in enumerate(loads) for resource, _ in load)
         self._free = {resource: capacity_Bps[resource] for resource in self._users}
         self._n_open = {resource: len(users) for resource, users in self._users.items()}
         # The level at which each resource is full, and a heap of these, which may hold outdated entries too.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 from simulator.errors import InputError, nearest
-from simulator.records import dataclass, field
+from simulator.records import dataclass, field, lists_by_key
 from simulator.topology import each
 from simulator.topology.parts import DeviceKind, GpuPart, Part
 from simulator.topology.schema import NO_COSTS, MessagesSpec, PeerLevel, Price, TransportSpec
@@ -261,17 +261,11 @@ def near_each_other(machine: Machine, hosts: Sequence[int]) -> list[int]:
     switches = [node for node in own if machine.nodes[node].kind == "network-switch"]
     if len(switches) < 2:
         return list(hosts)
-    wanted = set(hosts)
-    below: dict[int, list[int]] = {}
-    placed: set[int] = set()
-    for switch in switches:
-        for link in machine.outgoing[switch]:
-            host = machine.nodes[link.dst].host
-            if host in wanted and host not in placed:
-                placed.add(host)
-                below.setdefault(switch, []).append(host)
+    wanted, links = set(hosts), ((switch, link) for switch in switches for link in machine.outgoing[switch])
+    above = lists_by_key((machine.nodes[link.dst].host, switch) for switch, link in links)
+    below = lists_by_key((above[host][0], host) for host in above if host in wanted)
     left = dict.fromkeys(below)
-    found = [host for host in hosts if host not in placed]
+    found = [host for host in hosts if host not in above]
     at = next(iter(left), None)
     while at is not None:
         del left[at]

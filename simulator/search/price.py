@@ -94,10 +94,10 @@ class Pricer:
                     if n_bytes <= self._most_bytes:
                         found.append((way, time_s, n_bytes))
                     else:
-                        infeasible[MEMORY] += 1
                         too_large.append((n_bytes, way.words))
             except (InputError, Unsuitable) as error:
                 infeasible[_reason(error)] += 1
+        infeasible[MEMORY] += len(too_large)
         return found, +infeasible, min(too_large, default=None)
 
     def _priced(
@@ -110,7 +110,6 @@ class Pricer:
                 for way in (asked, *self._balanced(part, asked)):
                     n_bytes = self._memory_bytes(part, way)
                     if n_bytes > self._most_bytes:
-                        infeasible[MEMORY] += 1
                         too_large.append((n_bytes, way.words))
                     else:
                         found.append((way, self._step_s(part, way), n_bytes))

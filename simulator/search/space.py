@@ -190,23 +190,22 @@ def _chunk_counts(unit_count: int, pp: int) -> list[int]:
 def parse_fixed(text: str | None) -> tuple[tuple[str, Any], ...]:
     """Return the layout fields that *text* fixes (``tp=8,zero=1``), as (name, value) pairs; raises InputError."""
     found: dict[str, Any] = {}
-    for item in (text or "").split(",") if text else ():
+    said = one_line(text or "", 60)
+    for item in text.split(",") if text else ():
         word = item.strip()
         name = word.partition("=")[0].strip()
         layout = parse_layout(_BESIDE.get(name, "") + word)
         if word == "dp":
-            raise refused("layout", "dp needs a degree here, for example dp=8", one_line(text, 60))
-        said = {"zero", "shards"} if name == "fsdp" else {name}
+            raise refused("layout", "dp needs a degree here, for example dp=8", said)
+        names = {"zero", "shards"} if name == "fsdp" else {name}
         for field in fields(Layout):
-            if field.name not in said or (name == "fsdp" and field.name == "shards" and layout.shards is None):
+            if field.name not in names or (name == "fsdp" and field.name == "shards" and layout.shards is None):
                 continue
             if field.name in found:
-                raise refused("layout", f"{field.name} is given twice", one_line(text, 60))
+                raise refused("layout", f"{field.name} is given twice", said)
             found[field.name] = getattr(layout, field.name)
     if 0 in found.get("blocks", ()):
-        raise refused(
-            "layout", "best counts the layers at the ends with blocks; each part has one", one_line(text or "", 60)
-        )
+        raise refused("layout", "best counts the layers at the ends with blocks; each part has one", said)
     if found.get("tp_overlap") and (found.get("sp") is False or found.get("tp") == 1):
-        raise refused("layout", "tp_overlap overlaps what sp gathers and scatters; add sp", one_line(text or "", 60))
+        raise refused("layout", "tp_overlap overlaps what sp gathers and scatters; add sp", said)
     return tuple(found.items())

@@ -144,10 +144,8 @@ def _cluster(lookup: Resolver, folder: Path | None, n_nodes: int | None, fabric:
         if fabric_part is None and of_group is None and not any(device.kind == "nic" for device in node.devices):
             hint = "the cluster needs a fabric, for example ethernet-10g"
             raise InputError(source.fault(("cluster",), f"{node.name} has no NIC; {hint}", key=True))
-    is_written = bool(cluster.groups) or n_nodes in (
-        None,
-        cluster.nodes,
-    )  # of another size it is no longer what the file names
+    # Of another size it is no longer what the file names.
+    is_written = bool(cluster.groups) or n_nodes in (None, cluster.nodes)
     more = n_nodes / cluster.nodes if n_nodes is not None and cluster.nodes else 1.0
     try:
         of = cluster.oversubscription
@@ -157,9 +155,8 @@ def _cluster(lookup: Resolver, folder: Path | None, n_nodes: int | None, fabric:
             raise InputError(source.fault(("cluster", "groups"), str(error), key=True)) from None
         raise
     if spec.power_budget is not None:
-        raise InputError(
-            source.fault(("power_budget",), "power_budget: is one machine's; put it into the file of the node")
-        )
+        told = "power_budget: is one machine's; put it into the file of the node"
+        raise InputError(source.fault(("power_budget",), told))
     price = spec.price_per_hour.times(more) if spec.price_per_hour else made.price_per_hour
     shared = spec.shared_network or made.shared_network if fabric is None else None
     made = replace(made, price_per_hour=price, messages=cluster.messages, file=source.file, shared_network=shared)

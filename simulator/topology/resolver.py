@@ -46,9 +46,8 @@ def _described(source: YamlSource) -> set[str] | None:
         except ValueError:
             readable = False
         if n_names > schema.MAX_NAMES:
-            raise InputError(
-                source.fault(("devices", key), f"a machine has at most {schema.MAX_NAMES} devices", key=True)
-            )
+            told = f"a machine has at most {schema.MAX_NAMES} devices"
+            raise InputError(source.fault(("devices", key), told, key=True))
     return names if readable else None
 
 
@@ -121,17 +120,14 @@ class Resolver:
         share_W = budget_W / len(gpus)
         for device, part in gpus:
             if part.board_power is None:
-                self.fault(
-                    path,
-                    f"power_budget: {device.name} has no board_power, which its share, {share_W:.0f} W, would lower",
-                )
+                lacks = f"has no board_power, which its share, {share_W:.0f} W, would lower"
+                self.fault(path, f"power_budget: {device.name} {lacks}")
             elif share_W < part.board_power * _LEAST_POWER:
                 least = f"no board takes a limit below {part.board_power * _LEAST_POWER:.0f} W, a quarter of its own"
                 self.fault(path, f"power_budget: {device.name} would have {share_W:.0f} W of it; {least}")
             elif share_W < part.board_power:
-                notes.append(
-                    f"power_budget: holds each {device.part_name} to {share_W:.0f} of {part.board_power:.0f} W"
-                )
+                to = f"{share_W:.0f} of {part.board_power:.0f} W"
+                notes.append(f"power_budget: holds each {device.part_name} to {to}")
                 held = part.model_copy(update={"board_power": share_W})
                 self.devices[device.name] = replace(device, part=held)
         return notes
@@ -158,11 +154,9 @@ class Resolver:
         return None
 
     def _positions(self, key: str) -> Sequence[int]:
-        return (
-            kept_positions(self.source, schema.TopologyFile, key)
-            if self.faults
-            else range(len(getattr(self.spec, key)))
-        )
+        if self.faults:
+            return kept_positions(self.source, schema.TopologyFile, key)
+        return range(len(getattr(self.spec, key)))
 
     def _device(self, key: str, spec: schema.DeviceSpec) -> None:
         path = ("devices", key)

@@ -9,7 +9,7 @@ import pytest
 
 from simulator.api import load_machine
 from simulator.cli import run
-from simulator.devices.cpu import Cache, Cpu, cpu_compute_rate, cpu_from_part, effective_cores, region_time
+from simulator.devices.cpu import Cache, Cpu, cpu_from_part, effective_cores, peak_rate, region_time
 from simulator.devices.cpu.memory import bandwidth
 from simulator.devices.dispatch import dispatch_time
 from simulator.devices.predict import kernel_cost, operator_costs
@@ -153,8 +153,8 @@ def test_a_region_of_one_thread_is_free_and_too_many_wait_for_the_scheduler() ->
 
 
 def test_compute_scales_with_cores_and_their_clock() -> None:
-    assert cpu_compute_rate(PLAIN, "fp32", 1) == pytest.approx(32 * 3e9)
-    assert cpu_compute_rate(PLAIN, "fp32", 8) == pytest.approx(8 * 32 * 2e9)
+    assert peak_rate(PLAIN, "fp32", 1) == pytest.approx(32 * 3e9)
+    assert peak_rate(PLAIN, "fp32", 8) == pytest.approx(8 * 32 * 2e9)
 
 
 @pytest.mark.parametrize("library", CPU_LIBRARIES)

@@ -45,7 +45,8 @@ P2P_CHANNELS = 32  # of point to point if a switch joins the GPUs
 # Algorithms of each collective; speeds tried for a channel (search.cc), by GPU generation, fastest first; caps of NVLS
 # (tuning.cc; rows by generation, columns for 1, 2 and more nodes), and with fewer rounds of chunks than so many, the
 # largest chunk in bytes; GB/s between sockets (topo.h, topo.cc of 2.30.7 and later, and copies of 2.13 to 2.28): by a
-# part of the architecture's name ("": any), "planned" by vendor (AMD's designs count in what is reached after 2.30).
+# part of the architecture's name ("": any), "planned" by vendor (AMD's designs count in what is reached after 2.30);
+# of an NVLink, by the first and last compute capability (topo.h; GA102, 8.6, has slower links than GA100).
 PLANS: Mapping[str, Any] = own_data("simulator.collectives.nccl", "plans.json")
 
 # topo.h: link bandwidths for the search, in GB/s
@@ -56,10 +57,7 @@ INTEL_P2P_OVERHEAD = 6 / 5  # factor on the load of each PCIe link between GPUs 
 
 def planned_nvlink(compute_capability: int) -> float:
     """Return NCCL's GB/s for one NVLink, in one direction, of a GPU of *compute_capability* (70 for 7.0)."""
-    if compute_capability == 86:  # GA102 has slower links than GA100
-        return 12.0
-    speeds = ((100, 40.1), (90, 20.6), (70, 20.0), (60, 18.0))
-    return next((speed for first, speed in speeds if compute_capability >= first), 20.0)
+    return float(next(speed for first, last, speed in PLANS["nvlink"] if first <= compute_capability <= last))
 
 
 def planned_pcie(nominal_Bps: float) -> float:

@@ -194,7 +194,7 @@ def region_time(cpu: Cpu, threads: int) -> float:
     return time_s + max(0.0, late) * costs.slice_s
 
 
-def cpu_compute_rate(cpu: Cpu, precision: Precision, threads: int) -> float:
+def peak_rate(cpu: Cpu, precision: Precision, threads: int) -> float:
     """Return the peak rate of *threads* threads in FLOP/s; raises InputError where the part lacks *precision*."""
     clock_Hz = cpu.core_clock(min(threads, cpu.core_count))
     return cpu.core_flop_per_cycle(precision) * clock_Hz * effective_cores(cpu, threads)

@@ -7,15 +7,7 @@ from typing import Literal
 
 from simulator.constants import Values
 from simulator.devices import Bound, KernelCost
-from simulator.devices.cpu import (
-    LIBRARIES,
-    Cpu,
-    cpu_compute_rate,
-    effective_cores,
-    region_time,
-    scalar_rate,
-    vector_rate,
-)
+from simulator.devices.cpu import LIBRARIES, Cpu, effective_cores, peak_rate, region_time, scalar_rate, vector_rate
 from simulator.devices.cpu.memory import PassCosts, cache_bytes, pass_cost, start_time, transfer_time
 from simulator.records import replace
 from simulator.workload.kernels import Gemm
@@ -36,7 +28,7 @@ def gemm_product(cpu: Cpu, kernel: Gemm, *, packs: bool = True) -> KernelCost:
     packing_s = packing_s if packs else 0.0
     memory_s = transfer_time(cpu, kernel.bytes, threads)
     # With few rows, computing them one by one, each a pass over the whole matrix, can be faster.
-    one_by_one_s = rows * max(memory_s, kernel.flop / rows / cpu_compute_rate(cpu, kernel.precision, threads))
+    one_by_one_s = rows * max(memory_s, kernel.flop / rows / peak_rate(cpu, kernel.precision, threads))
     whole_s = multiply_s + max(packing_s, memory_s)
     start_s = start_time(cpu) + region_time(cpu, threads)
     bound: Bound = "latency" if start_s > min(whole_s, one_by_one_s) else "compute"
@@ -65,7 +57,7 @@ def multiply_time(cpu: Cpu, kernel: Gemm, threads: int) -> tuple[float, float]:
         each = threads // batch
         largest = min(math.ceil(tiles_short / r) * math.ceil(tiles_long / c) for r, c in _grids(each))
         uneven = largest * each / (tiles_short * tiles_long) * threads / (each * batch)
-    rate = cpu_compute_rate(cpu, kernel.precision, threads) * costs.efficiency
+    rate = peak_rate(cpu, kernel.precision, threads) * costs.efficiency
     compute_s = 2.0 * batch * padded * (k + costs.start_depth) * uneven / rate
     element = ELEMENT_BYTES[kernel.precision]
     private = cache_bytes(cpu, 1, 1)
@@ -111,7 +103,7 @@ def attention_products(cpu: Cpu, kernel: FusedAttention) -> KernelCost:
     blocks = kernel.batch * kernel.heads * math.ceil(kernel.query_length / 32)
     threads = min(cpu.threads, blocks)
     uneven = math.ceil(blocks / threads) * threads / blocks
-    rate = cpu_compute_rate(cpu, kernel.precision, threads) * cpu.constants["cpu_products"].efficiency
+    rate = peak_rate(cpu, kernel.precision, threads) * cpu.constants["cpu_products"].efficiency
     scores = kernel.batch * kernel.heads * kernel.query_length * kernel.key_length
     depth = 1.0 + cpu.constants["cpu_products"].start_depth / kernel.head_size
     exp_cycles = cpu.constants(PassCosts).row_element_cycles["softmax"]
@@ -142,7 +134,7 @@ def convolution_products(cpu: Cpu, kernel: Convolution) -> KernelCost:
     uneven = math.ceil(tasks / threads) * threads / tasks
     depth = (shape.c_in if kernel.direction != "bwd_data" else shape.c_out) // shape.groups
     steps = depth * shape.kernel_h * shape.kernel_w
-    rate = cpu_compute_rate(cpu, kernel.precision, threads) * c.efficiency[kernel.direction]
+    rate = peak_rate(cpu, kernel.precision, threads) * c.efficiency[kernel.direction]
     compute_s = kernel.flop * padded * uneven * (1.0 + cpu.constants["cpu_products"].start_depth / steps) / rate
     # Filters that fit in no core's private cache are fetched again for every image.
     weights = shape.weight_elements * element

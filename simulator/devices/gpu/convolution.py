@@ -219,11 +219,8 @@ def warp_gemm(problem: Problem, kernel: Convolution) -> ConvolutionAlgorithm:
         sides = c_out, _of_taps(c_in, taps, step=step if aligned else _CHANNELS), problem.pixels_out
         moved = result, images, filters
     else:
-        sides = (
-            min(problem.pixels_in, problem.pixels_out * taps),
-            c_in,
-            _of_taps(c_out, problem.taps_of_a_place, step=step),
-        )
+        places, length = min(problem.pixels_in, problem.pixels_out * taps), problem.taps_of_a_place
+        sides = places, c_in, _of_taps(c_out, length, step=step)
         moved = result, filters, float(size * c_in * problem.pixels_in)
     product = Gemm(*sides, kernel.precision, shape.groups, "TN" if weight else "NN")
     fixed_s, implicit = 0.0, None

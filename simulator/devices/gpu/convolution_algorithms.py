@@ -1,7 +1,7 @@
 """What convolution algorithms share; Winograd's and Fourier's (docs/decisions/kernels.md)."""
 
 from collections.abc import Sequence
-from math import ceil
+from math import ceil, prod
 from typing import NamedTuple
 
 from simulator.devices.gpu import TILES, Gpu
@@ -178,15 +178,9 @@ def winograd_fused(problem: Problem) -> ConvolutionAlgorithm:
         filters_s = 0.0
     else:  # tiles of 2 x 2 that blocks compute, including those past the images' edges, at the best cut
         parts, share, filters_s = 1, costs.winograd_fused, _filters_time(problem, _FUSED_DEPTH)
-        tiles = min(
-            n
-            * rows
-            * columns
-            * -(-shape.batch // n)
-            * -(-problem.height // (2 * rows))
-            * -(-problem.width // (2 * columns))
-            for n, rows, columns in TILES["fused_places"]
-        )
+        sides = (shape.batch, 1), (problem.height, 2), (problem.width, 2)  # each with what a tile has of it
+        cuts = (zip(cut, sides, strict=True) for cut in TILES["fused_places"])
+        tiles = min(prod(n * -(-side // (n * own)) for n, (side, own) in cut) for cut in cuts)
     rate = problem.hot_rate_flops_per_s * share
     engine = Engine(problem.gpu.sm_count, rate, costs.tile_intensity, costs.winograd_fused_prologue_k)
     k = problem.reduction * parts

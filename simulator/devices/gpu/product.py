@@ -1,7 +1,7 @@
 """How a library cuts a matrix product into tiles, and products on tensor cores (docs/decisions/kernels.md)."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, get_args
 
@@ -121,33 +121,20 @@ def tiles_for(gpu: Gpu, precision: Precision, layout: str, batched: bool) -> tup
     # Since Ampere, lanes too have kernels whose threads copy operands while they multiply.
     hiding = gpu.constants["tensor_product.copies"].alone if gpu.traits.kernels == "ampere" else c.alone
     tiles = []
-    for columns, rows in TILES["product"]:
-        if not tensor and not _in_library(gpu, columns, rows, layout, batched):
-            continue
+    for columns, rows in TILES["product"] if tensor else _tiles_on_lanes(gpu, layout, batched):
         share = _busy_share(gpu, tensor, columns, rows, layout)
         alone = hiding / (columns * rows)
         tiles.append(Tile(columns, rows, sm_rate * share, alone, c.tile_clocks / clock_Hz * min(1.0, 1.0 / alone)))
     return tuple(tiles)
 
 
-def _in_library(gpu: Gpu, columns: int, rows: int, layout: str, batched: bool) -> bool:
-    """Return whether the library has a kernel with this tile for arithmetic without tensor cores."""
+def _tiles_on_lanes(gpu: Gpu, layout: str, batched: bool) -> Sequence[Sequence[int]]:
+    """Return the tiles for which the library has kernels for arithmetic without tensor cores."""
     kernels = gpu.traits.kernels
-    if kernels == "amd":
-        return max(columns, rows) < 256
-    early, volta = kernels == "maxwell", kernels == "volta"
-    if early and gpu.traits.small_sms and layout == "NT" and not batched:
-        # P100: measured times step with the size of the result as tiles of 128 x 64 would, not larger ones.
-        return (columns, rows) in ((128, 64), (64, 64))
-    if batched and gpu.traits.wide_batches:
-        return (columns, rows) == (128, 128) or (early and (columns, rows) == (128, 64))
-    if max(columns, rows) == 256:
-        return not early and not volta
-    if early and rows < 64:
-        return False
-    if (columns, rows) == (128, 64):
-        return early or volta
-    return (columns, rows) != (64, 128)
+    if kernels == "maxwell" and gpu.traits.small_sms and layout == "NT" and not batched:
+        return TILES["product_on_lanes"]["maxwell, small"]  # type: ignore[no-any-return]
+    of = f"{kernels}, batched" if batched and gpu.traits.wide_batches and kernels != "amd" else kernels
+    return TILES["product_on_lanes"][of]  # type: ignore[no-any-return]
 
 
 def _busy_share(gpu: Gpu, tensor: bool, columns: int, rows: int, layout: str) -> float:
