@@ -1,9 +1,11 @@
 """Networks of sequences and of speech, as NVIDIA's DeepLearningExamples train them (docs/decisions/zoo.md)."""
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from math import ceil, log, prod
 
+from simulator.records import own_data
 from simulator.workload.network import Parameter
 from simulator.workload.operators import Conv2d, Elementwise, Linear, Reduction
 from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor, weights
@@ -159,36 +161,30 @@ def _attend(x: Tensor, before: Tensor, positions: Tensor, name: str, heads: int)
     return x.add(y, f"{name}.add").layer_norm(f"{name}.norm")
 
 
+_SIZES = own_data("simulator.workload.zoo", "stages.json")
 _BANDS = 64
 _REPEAT = 5
-_JASPER = [(width, kernel) for width, kernel in ((256, 11), (384, 13), (512, 17), (640, 21), (768, 25)) for _ in "12"]
-_QUARTZ = [(w, k) for w, k in ((256, 33), (256, 39), (512, 51), (512, 63), (512, 75)) for _ in "123"]
 
 
-def jasper(net: NetworkBuilder, batch: int, spectrum: int, classes: int) -> Tensor:
-    """Return the scores of Jasper, ``(batch, classes, 1, frames / 2)``."""
-    x = _layer(_spectrum(net, batch, spectrum), "first", 256, 11, stride=2)
-    seen: list[Tensor] = []
-    for i, (width, kernel) in enumerate(_JASPER):
-        seen.append(x)
-        x = _block(x, f"blocks.{i}", width, kernel, seen)
-    x = _layer(_layer(x, "last.0", 896, 29, dilation=2), "last.1", 1024, 1)
-    return x.conv("letters", classes, 1, bias=True)
+def _convolutional(net: NetworkBuilder, batch: int, spectrum: int, classes: int, *, model: str) -> Tensor:
+    """Return the scores of *model* in ``stages.json``, ``(batch, classes, 1, frames / 2)``.
 
-
-def quartznet(net: NetworkBuilder, batch: int, spectrum: int, classes: int) -> Tensor:
-    """Return the scores of QuartzNet, ``(batch, classes, 1, frames / 2)``."""
-    x = _layer(_spectrum(net, batch, spectrum), "first", 256, 33, stride=2, separable=True)
-    for i, (width, kernel) in enumerate(_QUARTZ):
-        x = _block(x, f"blocks.{i}", width, kernel, (x,), separable=True)
-    x = _layer(x, "last.0", 512, 87, dilation=2, separable=True)
+    Blocks add what enters all blocks up to them; separable ones, what enters them.  Raises SizeError for an odd number
+    of frames.
+    """
+    if spectrum % 2:
+        raise SizeError(f"frames must be even; got {spectrum}")
+    (first, *blocks, last), separable = _SIZES[model]  # channels and kernel of each, and whether it is separable
+    x = _layer(net.input(batch, _BANDS, 1, spectrum), "first", *first, stride=2, separable=separable)
+    entered: list[Tensor] = []
+    for i, (width, kernel) in enumerate(blocks):
+        entered = [x] if separable else [*entered, x]
+        x = _block(x, f"blocks.{i}", width, kernel, entered, separable=separable)
+    x = _layer(x, "last.0", *last, dilation=2, separable=separable)
     return _layer(x, "last.1", 1024, 1).conv("letters", classes, 1, bias=True)
 
 
-def _spectrum(net: NetworkBuilder, batch: int, frames: int) -> Tensor:
-    if frames % 2:
-        raise SizeError(f"frames must be even; got {frames}")
-    return net.input(batch, _BANDS, 1, frames)
+jasper, quartznet = partial(_convolutional, model="jasper"), partial(_convolutional, model="quartznet")
 
 
 def _block(
