@@ -69,43 +69,28 @@ def _network(question: StepQuestion, found: Emission) -> None:
     inner = number("inner") or (number("expert_inner") if number("experts") else 4 * number("hidden"))
     grouped = number("kv_heads") not in (0, number("heads"))
     family = _FAMILIES[name]
-    found.options |= {
-        "--num-layers": number("layers"),
-        "--hidden-size": number("hidden"),
-        "--num-attention-heads": number("heads"),
-        "--ffn-hidden-size": inner,
-        family: bool(family),
-        "--group-query-attention": grouped,
-        "--num-query-groups": number("kv_heads") if grouped else None,
-        "--kv-channels": number("head_size") or None,
-        "--seq-length": number("sequence_length"),
-        "--max-position-embeddings": number("positions") or number("sequence_length"),
-        "--vocab-size": number("vocabulary"),
-        "--untie-embeddings-and-output-weights": not number("tied"),
-        "--hidden-dropout 0 --attention-dropout 0": bool(family) or not number("dropout"),
+    values = sizes | {
+        "inner": inner,
+        "grouped": grouped,
+        "kv_heads": grouped and number("kv_heads"),
+        "positions": number("positions") or number("sequence_length"),
+        "untied": not number("tied"),
     }
+    found.options |= _written("network", values) | {family: bool(family)} | _written("sizes", values)
+    found.options["--hidden-dropout 0 --attention-dropout 0"] = bool(family) or not number("dropout")
     if number("experts"):
         dense, code = number("dense_layers"), entry.code
         dispatcher = "allgather" if question.layout.gathers_tokens else None if question.layout.flex else "alltoall"
-        latent = code if isinstance(code, LatentAttentionMixture) else None
-        found.options |= {
-            "--num-experts": sizes["experts"],
-            "--moe-router-topk": sizes["chosen"],
-            "--moe-ffn-hidden-size": sizes["expert_inner"],
-            "--moe-grouped-gemm": True,
-            "--moe-shared-expert-intermediate-size": sizes.get("shared_inner") or None,
-            "--mtp-num-layers": sizes.get("mtp_layers") or None,
-            "--moe-layer-freq": f"[0]*{dense}+[1]*{number('layers') - dense}" if dense else None,
-            "--moe-expert-capacity-factor": number("expert_capacity") / 100 or None,
-            "--moe-pad-expert-input-to-capacity": bool(number("pad_capacity")),
-            "--multi-latent-attention": latent is not None,
-            "--kv-lora-rank": latent and latent.kv_rank,
-            "--qk-head-dim": latent and latent.plain_size,
-            "--qk-pos-emb-head-dim": latent and latent.rotary_size,
-            "--v-head-dim": latent and latent.value_size,
-            "--q-lora-rank": (latent and latent.query_rank) or None,
-            "--moe-token-dispatcher-type": dispatcher,
+        values |= {
+            "grouped_product": True,
+            "places": f"[0]*{dense}+[1]*{number('layers') - dense}" if dense else None,
+            "capacity": number("expert_capacity") / 100,
+            "pad_capacity": bool(number("pad_capacity")),
+            "latent": isinstance(code, LatentAttentionMixture),
+            **{name: getattr(code, name, None) for name in _MEGATRON["of_latent"]},
+            "dispatcher": dispatcher,
         }
+        found.options |= _written("experts", values)
     attention, loss = str(sizes.get("attention")), sizes.get("cross_entropy")
     window = number("window")
     found.options |= {
@@ -128,13 +113,13 @@ def _network(question: StepQuestion, found: Emission) -> None:
     }
 
 
+def _written(part: str, values: Mapping[str, object]) -> dict[str, object]:
+    """Return the options of *part*, each with its value; one of 0 is left out."""
+    return {option: values.get(name) or None for option, name in _MEGATRON["options"][part].items()}
+
+
 def _layout(layout: Layout, found: Emission) -> None:
-    degrees = {
-        "--tensor-model-parallel-size": layout.tp,
-        "--pipeline-model-parallel-size": layout.pp,
-        "--context-parallel-size": layout.cp,
-        "--expert-model-parallel-size": layout.ep,
-    }
+    degrees = {option: getattr(layout, name) for option, name in _MEGATRON["options"]["degrees"].items()}
     whole, by_fsdp = layout.cp * (layout.dp or 1), layout.zero > 1
     shards = layout.shards if layout.zero and layout.shards not in (None, whole) else None
     comm = "a2a+p2p" if layout.cp_a2a > 1 else layout.cp_comm.replace("_", "")
