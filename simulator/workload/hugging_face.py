@@ -11,10 +11,8 @@ from simulator.errors import Fault, InputError, mention, nearest, one_line
 from simulator.records import own_data
 from simulator.topology.yaml_source import YamlSource, read_json
 from simulator.workload.zoo import ZooEntry
-from simulator.workload.zoo.encoders import T5, Encoder, encoder, t5, vit_entry
-from simulator.workload.zoo.language import tokens_entry
-from simulator.workload.zoo.sizes import Decoder, Hybrid, LatentAttentionMixture, MixtureOfExperts
-from simulator.workload.zoo.transformer import decoder
+from simulator.workload.zoo.language import language_entry
+from simulator.workload.zoo.registry import entry_like
 
 _DATA = own_data("simulator.workload", "hugging_face.json")
 FAMILIES: Mapping[str, Mapping[str, Any]] = _DATA["families"]
@@ -123,14 +121,13 @@ class Config:
             self.note(name, f"sequences of {LONGEST:,} tokens are simulated; {mention('seq_len')} says another length")
         return min(positions, LONGEST)
 
-    def window(self, length: int, layers: int) -> dict[str, int]:
+    def window(self, length: int, layers: int, usual: bool) -> dict[str, int]:
         """Return the sizes of a sliding window that is shorter than a sequence of *length* tokens, in *layers* blocks.
 
         ``layer_types`` or ``sliding_window_pattern`` say which blocks have it; a note, where none of ours is like it.
+        *usual*: whether it is used where ``use_sliding_window`` is missing.
         """
-        uses = self.flag(
-            "use_sliding_window", self._data["model_type"] not in ("qwen2", "qwen3", "qwen2_moe", "qwen3_moe")
-        )
+        uses = self.flag("use_sliding_window", usual)
         window, skip = self.size("sliding_window", default=_MOST), self.size("sliding_window_pattern", default=0)
         first, types = self.value("max_window_layers", 0), self.value("layer_types", [])
         if not isinstance(types, list):
@@ -198,6 +195,8 @@ def _entry(kind: str, c: Config) -> ZooEntry:
         sizes["tied"] = int(c.flag("tie_word_embeddings", said["tied"]))
     if "drops" in said:
         sizes["dropout"] = _drops(c, said["drops"], said.get("drop_rate", 0.1))
+    for size, (key, words, other) in said.get("by_word", {}).items():
+        sizes[size] = words.get(str(c.value(key)), other)
     c.usual(**said.get("usual", {}))
     c.only(**said.get("only", {}))
     for key, (size, times, missing) in said.get("equal", {}).items():
@@ -209,20 +208,16 @@ def _entry(kind: str, c: Config) -> ZooEntry:
     if rate and not c.value(rate, 0.1):
         c.note(rate, "0 is not modelled; simulated with dropout")
     if kind == "vit":
-        network = sizes["patch"], sizes["hidden"], sizes["heads"], sizes["layers"]
-        return vit_entry(network, sizes["image"], sizes["channels"], sizes["classes"], sizes["dropout"])
+        options = {"attention": "fused", "dropout": sizes.pop("dropout")}
+        return entry_like("images", "encoders.vit", options=options, **sizes)
     length = sizes.pop("length", sizes.get("positions"))
-    if kind == "bert":
-        return tokens_entry(encoder, length, Encoder(**sizes))
-    if kind == "t5":
-        return tokens_entry(t5, length, T5(**sizes))
-    if kind != "bloom":  # whose positions have no end
+    if "as" not in said and kind != "bloom":  # whose positions have no end
         length = c.tokens(length, (said["sizes"].get("length") or said["sizes"]["positions"])[0])
     if said.get("windowed"):
-        sizes |= c.window(length, sizes["layers"])
-    kinds = {"kv_rank": LatentAttentionMixture, "pattern": Hybrid, "experts": MixtureOfExperts}
-    of = next((of for size, of in kinds.items() if size in sizes), Decoder)
-    return tokens_entry(decoder, length, of(**sizes))
+        sizes |= c.window(length, sizes["layers"], said["windowed"] != "if said")
+    kinds = {"kv_rank": "latent", "pattern": "hybrid", "experts": "mixture"}
+    of = said.get("as") or next((of for size, of in kinds.items() if size in sizes), "decoder")
+    return language_entry(of, length, **sizes)
 
 
 def _drops(c: Config, names: list[str], default: float) -> int:
@@ -235,10 +230,6 @@ def _drops(c: Config, names: list[str], default: float) -> int:
 
 
 # -- what families have that no list of keys says ---------------------------------------------
-
-
-def _gpt2(c: Config, _: Mapping[str, Any], sizes: dict[str, Any]) -> None:
-    sizes["gelu"] = "fused" if c.value("activation_function") in ("gelu_pytorch_tanh", "gelu") else "eager"
 
 
 def _opt(c: Config, _: Mapping[str, Any], sizes: dict[str, Any]) -> None:
@@ -318,7 +309,6 @@ def _vit(c: Config, _: Mapping[str, Any], sizes: dict[str, Any]) -> None:
 
 
 _ODD: dict[str, Callable[[Config, Mapping[str, Any], dict[str, Any]], None]] = {
-    "gpt2": _gpt2,
     "opt": _opt,
     "mpt": _mpt,
     "llama": _llama,

@@ -69,7 +69,7 @@ def _network(question: StepQuestion, found: Emission) -> None:
     inner = number("inner") or (number("expert_inner") if number("experts") else 4 * number("hidden"))
     grouped = number("kv_heads") not in (0, number("heads"))
     family = _FAMILIES[name]
-    values = sizes | {
+    values: dict[str, Any] = sizes | {
         "inner": inner,
         "grouped": grouped,
         "kv_heads": grouped and number("kv_heads"),

@@ -1,15 +1,13 @@
 """BERT as in Hugging Face's model; ELECTRA, BART, T5 and ViT (docs/decisions/zoo.md)."""
 
-from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any, Literal
+from typing import Literal
 
-from simulator.records import dataclass, own_data
+from simulator.records import dataclass
 from simulator.workload.network import Parameter
 from simulator.workload.operators import Copy, Elementwise
-from simulator.workload.zoo import Outputs, ZooEntry
 from simulator.workload.zoo.attention import AttentionKind, attended, embed_positions, feed_forward
-from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor, pair
+from simulator.workload.zoo.builder import SizeError, Tensor
 
 HeadKind = Literal["auto", "pretraining", "classification", "question-answering", "none"]
 
@@ -193,40 +191,28 @@ def _attended(x: Tensor, y: Tensor, read: Tensor, name: str, t: T5, *bias: Tenso
 # -- ViT --------------------------------------------------------------------------------
 
 
-Sizes = Sequence[int]
-"""Side of a patch, hidden size, heads, layers; the feed-forward layer is 4 x hidden wide."""
+def vit(
+    x: Tensor, classes: int, *, patch: int, hidden: int, heads: int, layers: int, attention: AttentionKind, dropout: int
+) -> Tensor:
+    """Return the logits of the vision transformer, whose feed-forward layers are 4 x hidden wide.
 
-
-def vit_entry(sizes: Sizes, image: int = 224, channels: int = 3, classes: int = 1000, dropout: int = 0) -> ZooEntry:
-    """Return the vision transformer of *sizes* for images of *image* x *image*; *dropout*: 1 if its rate is above 0.
-
-    Each patch is a token, and a class token is added.  The paper trains with dropout; torchvision, Hugging Face and
-    timm have a rate of 0, for which PyTorch runs nothing.  It raises SizeError if the patches do not divide the image.
+    Each patch is a token, and a class token is added.  *dropout*: 1 if its rate is above 0.  The paper trains with
+    dropout; torchvision, Hugging Face and timm have a rate of 0, for which PyTorch runs nothing.  Raises SizeError if
+    the patches do not divide the image.
     """
-    patch, hidden, heads, layers = sizes
-
-    def make(net: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
-        height, width = pair(options["image"])
-        if height % patch or width % patch:
-            raise SizeError(f"patches of {patch} do not divide an image of {height} x {width}")
-        drops = bool(options["dropout"])
-        x = net.input(batch, channels, height, width).conv("patches", hidden, patch, stride=patch, bias=True)
-        shape = batch, x.shape[2] * x.shape[3] + 1, hidden
-        tokens = Copy(prod(shape), transposed=True)
-        x = x.layer("class_token", tokens, shape, (Parameter("class_token", hidden),))
-        x = x.add_small("positions", parameters=(Parameter("positions", shape[1] * hidden),))
-        x = x.dropout("dropout") if drops else x
-        for i in range(layers):
-            name = f"layers.{i}"
-            y = attended(x.layer_norm(f"{name}.norm1"), name, heads, "none", options["attention"], dropout=False)
-            x = (y.dropout(f"{name}.out_dropout") if drops else y).add(x, f"{name}.add1")
-            y = feed_forward(x.layer_norm(f"{name}.norm2"), name, 4 * hidden, "gelu", dropped=drops)
-            x = (y.dropout(f"{name}.down_dropout") if drops else y).add(x, f"{name}.add2")
-        return x.layer_norm("norm").view(batch, hidden).linear("head", options["classes"])
-
-    defaults = {"image": image, "classes": classes, "attention": "fused", "dropout": dropout}
-    return ZooEntry("images", defaults, make)
-
-
-_LISTED: Mapping[str, Sizes] = own_data("simulator.workload.zoo", "networks.json")["vit"]
-VIT: dict[str, ZooEntry] = {name: vit_entry(sizes) for name, sizes in _LISTED.items()}
+    batch, _, height, width = x.shape
+    if height % patch or width % patch:
+        raise SizeError(f"patches of {patch} do not divide an image of {height} x {width}")
+    x = x.conv("patches", hidden, patch, stride=patch, bias=True)
+    shape = batch, x.shape[2] * x.shape[3] + 1, hidden
+    tokens = Copy(prod(shape), transposed=True)
+    x = x.layer("class_token", tokens, shape, (Parameter("class_token", hidden),))
+    x = x.add_small("positions", parameters=(Parameter("positions", shape[1] * hidden),))
+    x = x.dropout("dropout") if dropout else x
+    for i in range(layers):
+        name = f"layers.{i}"
+        y = attended(x.layer_norm(f"{name}.norm1"), name, heads, "none", attention, dropout=False)
+        x = (y.dropout(f"{name}.out_dropout") if dropout else y).add(x, f"{name}.add1")
+        y = feed_forward(x.layer_norm(f"{name}.norm2"), name, 4 * hidden, "gelu", dropped=bool(dropout))
+        x = (y.dropout(f"{name}.down_dropout") if dropout else y).add(x, f"{name}.add2")
+    return x.layer_norm("norm").view(batch, hidden).linear("head", classes)

@@ -11,10 +11,20 @@ from simulator.workload.zoo.sizes import Decoder, Hybrid, LatentAttentionMixture
 from simulator.workload.zoo.transformer import decoder
 
 _DATA = own_data("simulator.workload.zoo", "language.json")
+_KINDS: Mapping[str, tuple[Callable[..., Outputs], type[Decoder] | type[Encoder] | type[T5]]] = {
+    "encoder": (encoder, Encoder),
+    "t5": (t5, T5),
+    "decoder": (decoder, Decoder),
+    "mixture": (decoder, MixtureOfExperts),
+    "latent": (decoder, LatentAttentionMixture),
+    "hybrid": (decoder, Hybrid),
+}
 
 
-def tokens_entry(model: Callable[..., Outputs], length: int, sizes: Decoder | Encoder | T5) -> ZooEntry:
-    """Return the entry of *model* with *sizes*; *length*: its default sequence length in tokens."""
+def language_entry(kind: str, length: int, **said: Any) -> ZooEntry:
+    """Return the entry of a network of *kind* with sizes *said*; *length*: its default sequence length in tokens."""
+    model, of = _KINDS[kind]
+    sizes = of(**said)
     fields = type(sizes).__dataclass_fields__
     own = {key: getattr(sizes, key) for key in _DATA["options"] if key in fields and getattr(sizes, key) != ""}
     defaults = {"sequence_length": length, **own, "cross_entropy": "plain"}
@@ -33,24 +43,9 @@ def tokens_entry(model: Callable[..., Outputs], length: int, sizes: Decoder | En
     return ZooEntry(*("sequences", defaults, make), length_known=known, in_half=decodes, code=replace(sizes, **without))
 
 
-_KINDS: Mapping[str, tuple[Callable[..., Outputs], type[Decoder] | type[Encoder] | type[T5]]] = {
-    "encoder": (encoder, Encoder),
-    "t5": (t5, T5),
-    "decoder": (decoder, Decoder),
-    "mixture": (decoder, MixtureOfExperts),
-    "latent": (decoder, LatentAttentionMixture),
-    "hybrid": (decoder, Hybrid),
-}
-
-
-def _entry(kind: str, length: int, **sizes: Any) -> ZooEntry:
-    model, of = _KINDS[kind]
-    return tokens_entry(model, length, of(**sizes))
-
-
 _FAMILIES = _DATA["families"]
 LANGUAGE: dict[str, ZooEntry] = {
-    name: _entry(**{**_FAMILIES[own["like"]], **{size: value for size, value in own.items() if size != "like"}})
+    name: language_entry(**{**_FAMILIES[own["like"]], **{size: value for size, value in own.items() if size != "like"}})
     for name, own in _DATA["networks"].items()
 }
 LANGUAGE_FAMILIES: dict[str, str] = {name: own["like"] for name, own in _DATA["networks"].items()}

@@ -13,14 +13,15 @@ from simulator.workload.zoo import Outputs, ZooEntry, called
 from simulator.workload.zoo.builder import NetworkBuilder, SizeError, pair
 
 
-def _entry(kind: str, model: str, *, length_known: bool = False, **said: Any) -> ZooEntry:
+def entry_like(kind: str, model: str, *, length_known: bool = False, **said: Any) -> ZooEntry:
     """Return the entry of *model*, a function of a file, whose inputs are of *kind*.
 
-    *said*: its sizes, as ``networks.json`` has them.
+    *said*: its sizes, as ``networks.json`` has them; of networks of images, ``options`` are those that may change.
     """
     if kind in ("images", "volumes"):
         channels = said.pop("channels", 3 if kind == "images" else 1)
-        defaults = {"image": said.pop("image", 224), "classes": said.pop("classes", 1000)}
+        of_images = {"image": said.pop("image", 224), "classes": said.pop("classes", 1000)}
+        defaults = of_images | said.pop("options", {})
     else:  # sequences of so many tokens, or samples whose inputs the model makes
         defaults = {**({"sequence_length": said.pop("length")} if kind == "sequences" else {}), **said}
 
@@ -35,7 +36,8 @@ def _entry(kind: str, model: str, *, length_known: bool = False, **said: Any) ->
         if kind == "volumes" and not isinstance(side, int):
             raise SizeError("a volume has one side; got height and width")
         sides = (side, side, side) if kind == "volumes" else pair(side)
-        return build(net.input(batch, channels, *sides), options["classes"], **said)
+        given = {name: value for name, value in options.items() if name not in of_images}
+        return build(net.input(batch, channels, *sides), options["classes"], **said, **given)
 
     return ZooEntry("images" if kind == "volumes" else kind, defaults, make, length_known=length_known)
 
@@ -54,7 +56,7 @@ def _entries_of(place: str) -> dict[str, ZooEntry]:
     found = {}
     for name, written in _DATA[place].items():
         said: dict[str, Any] = {key: tuple(size) if isinstance(size, list) else size for key, size in written.items()}
-        found[name] = _entry(said.pop("as"), **said)
+        found[name] = entry_like(said.pop("as"), **said)
     return found
 
 
@@ -69,10 +71,9 @@ _MAX_SIZE = 10**9
 @cache
 def _entries() -> Mapping[str, ZooEntry]:
     """Return all networks by name, for which transformers are loaded."""
-    from simulator.workload.zoo.encoders import VIT
     from simulator.workload.zoo.language import LANGUAGE
 
-    return {**_FIRST, **LANGUAGE, **VIT, **_entries_of("last")}
+    return {**_FIRST, **LANGUAGE, **_entries_of("last")}
 
 
 def spelling(name: str) -> str:
