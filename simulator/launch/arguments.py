@@ -187,6 +187,15 @@ class Files:
         return parse_json(raw.encode(), name, kind) if json else parse_yaml(raw.encode(), name, needs=kind)
 
 
+def leaves(data: Mapping[Any, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values in the sections of *data*, at any depth, each with its dotted name."""
+    for key, value in data.items():
+        if isinstance(value, dict):
+            yield from leaves(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
+
+
 _SUMS: Mapping[type, Callable[[int, int], int]]
 _SUMS = {ast.Add: add, ast.Sub: sub, ast.Mult: mul, ast.FloorDiv: floordiv, ast.Mod: mod}
 _SUMS |= {ast.Gt: gt, ast.GtE: ge, ast.Lt: lt, ast.LtE: le, ast.Eq: eq, ast.NotEq: ne}

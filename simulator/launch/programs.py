@@ -3,14 +3,14 @@
 import ast
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from simulator.errors import Fault, InputError, nearest, one_line
-from simulator.launch.arguments import ARGUMENTS, KNOWN, Arguments, Names, whole_sum
+from simulator.launch.arguments import ARGUMENTS, KNOWN, Arguments, Names, leaves, whole_sum
 from simulator.launch.command import Command
 from simulator.launch.ranks import LaunchDegrees, LaunchLine, LaunchRanks
 from simulator.launch.stages import titan_stages
@@ -256,20 +256,11 @@ def _take_file(args: Arguments, found: LaunchLine) -> None:
             data = tomllib.loads(_read(path, args, "torchtitan's file").decode())
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InputError(Fault(f"is not TOML: {one_line(error, 80)}", path, 1, 1)) from None
-        for name, value in _settings(data):
+        for name, value in leaves({key: each for key, each in data.items() if isinstance(each, dict)}):
             listed = ",".join(map(str, value)) if isinstance(value, list) else value
             said = str(value).lower() if isinstance(value, bool) else one_line(listed, 80)
             if value not in ([], ""):
                 args.take(name.replace("_", "-"), said, Fault("", path, 1, 1))
-
-
-def _settings(data: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the settings in the sections of *data*, at any depth, each with its name: ``parallelism.tensor_...``."""
-    for key, value in data.items():
-        if isinstance(value, dict):
-            yield from _settings(value, f"{within}{key}.")
-        elif within:
-            yield f"{within}{key}", value
 
 
 def _titan_network(args: Arguments, found: LaunchLine) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from simulator.errors import Fault, InputError, few, nearest, one_line
-from simulator.launch.arguments import KNOWN, Arguments, Files, Names, divides, is_off, is_on, reasons
+from simulator.launch.arguments import KNOWN, Arguments, Files, Names, divides, is_off, is_on, leaves, reasons
 from simulator.launch.words import NAMES
 from simulator.questions.step import Offload
 from simulator.records import dataclass, field, own_data
@@ -240,23 +240,17 @@ class _Settings(dict[str, Any]):
     """The values of a file by dotted key, and those that the command line *said*; of lists, their words."""
 
     def __init__(self, source: YamlSource | None, said: Mapping[str, str]) -> None:
-        super().__init__(self._flat(source.data, ()) if source else ())
+        for name, value in leaves(source.data) if source else ():
+            if not isinstance(value, list):
+                self[name] = value
+            elif not any(isinstance(each, dict | list) for each in value):
+                self[name] = " ".join(map(str, value))
         self.source, self._said = source, said
         self.update((key, _WORDS.get(value.lower(), value)) for key, value in said.items())
         for _ in range(_MOST_REFERENCES):
             for key, value in self.items():
                 if isinstance(value, str) and "${" in value:
                     self[key] = self._resolved(key, value)
-
-    def _flat(self, data: Mapping[Any, Any], above: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
-        for key, value in data.items():
-            path = (*above, str(key))
-            if isinstance(value, dict):
-                yield from self._flat(value, path)
-            elif not isinstance(value, list):
-                yield ".".join(path), value
-            elif not any(isinstance(each, dict | list) for each in value):
-                yield ".".join(path), " ".join(map(str, value))
 
     def _resolved(self, key: str, value: str) -> Any:
         """Return the *value* of *key* with one reference less, or the number that it computes of others."""

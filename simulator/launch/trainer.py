@@ -10,7 +10,6 @@ from simulator.launch.words import NAMES
 from simulator.questions.options import Optimizer
 from simulator.questions.step import Offload
 from simulator.records import dataclass, field
-from simulator.topology.yaml_source import YamlSource
 
 _FSDP = NAMES["fsdp"]
 _SHARDED: Mapping[str, int] = _FSDP["stages"]
@@ -193,8 +192,8 @@ def _take_fsdp_file(args: Arguments, launcher: Arguments) -> None:
         return
     with args.recording():
         source = args.files.document(path, "file of FSDP's settings", json=True)
-        for key in source.data:
-            _take_key(launcher, source, (key,), f"fsdp_{key.removeprefix('fsdp_')}")
+        for key, value in source.data.items():
+            _take_key(launcher, f"fsdp_{key.removeprefix('fsdp_')}", value, source.fault((key,), ""))
 
 
 def add_config(args: Arguments, launcher: Arguments, program: str) -> None:
@@ -222,19 +221,16 @@ def add_config(args: Arguments, launcher: Arguments, program: str) -> None:
             if is_alone and key == "num_processes":  # Accelerate starts one process then (commands/launch.py)
                 launcher.take("num-processes", "1", source.fault((key,), ""))
             elif not isinstance(value, dict):
-                _take_key(launcher, source, (key,), str(key))
+                _take_key(launcher, str(key), value, source.fault((key,), ""))
             elif _ACCELERATE["sections"].get(key, flag) == flag:
-                for name in value:
-                    _take_key(launcher, source, (key, name), str(name))
+                for name, said in value.items():
+                    _take_key(launcher, str(name), said, source.fault((key, name), ""))
 
 
-def _take_key(launcher: Arguments, source: YamlSource, place: tuple[str, ...], name: str) -> None:
-    value = source.data
-    for key in place:
-        value = value[key]
+def _take_key(launcher: Arguments, name: str, value: object, at: Fault) -> None:
     if value is not None and value != "auto":
         text = str(value).lower() if isinstance(value, bool) else one_line(value, 200)
-        launcher.take(name.replace("_", "-"), text, source.fault(place, ""))
+        launcher.take(name.replace("_", "-"), text, at)
 
 
 def read_format(args: Arguments) -> str | None:
