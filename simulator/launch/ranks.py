@@ -250,7 +250,8 @@ def _check_gathering(args: Arguments, *, has_shared: bool) -> None:
 
 
 def _read_shards(args: Arguments, deepspeed: DeepSpeed, found: LaunchDegrees) -> None:
-    found.zero = int(args.has("use-distributed-optimizer") or args.value("optimizer") == "dist_muon")
+    layer_wise = args.has("use-layer-wise-distributed-optimizer") or args.value("optimizer") == "dist_muon"
+    found.zero = int(args.has("use-distributed-optimizer") or layer_wise)
     stage = args.number("zero-stage", least=0)
     if args.has("use-torch-fsdp2"):
         found.zero = 2 if args.has("torch-fsdp2-no-reshard-after-forward") else 3

@@ -248,7 +248,7 @@ def test_a_launch_line_says_iterations_and_only_blocks_of_ranks() -> None:
     assert (found["optimizer"], found["ns_steps"]) == ("muon", "6")
     assert "fused_optimizer" not in found
     assert found["parallel"] == "tp=2,dp=4"
-    for said in ("--use-distributed-optimizer", "--optimizer dist_muon"):
+    for said in ("--use-distributed-optimizer", "--optimizer dist_muon", "--use-layer-wise-distributed-optimizer"):
         asked = read_launch(f"{line} {said}").options
         assert (asked["optimizer"], asked["parallel"]) == ("muon", "tp=2,dp=4,zero=1")
     with pytest.raises(InputError, match="distributed: is not modelled; blockwise"):
