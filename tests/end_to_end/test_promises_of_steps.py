@@ -1,4 +1,4 @@
-"""The project's promises about operators and steps, checked through its commands."""
+"""The project's promises about steps, checked through its commands; of operators: tests/unit/test_docs_errors.py."""
 
 from __future__ import annotations
 
@@ -11,33 +11,6 @@ from simulator.console.run import run_app
 from tests.end_to_end.test_promises import run
 from tests.remembered import ROOT, remember_steps
 from validate.cli import app
-
-# Mean absolute error on systematic measurements, predicted from the data sheet and shared constants.
-_MEAN_OF_OPERATORS = {
-    "linear": 0.14,
-    "bmm": 0.14,
-    "softmax": 0.15,
-    "elementwise": 0.15,
-    "layer_norm": 0.20,
-    "conv2d": 0.25,
-}
-_ALMOST_ALL = 0.9
-
-
-def scored(*arguments: str) -> dict:
-    return json.loads(run("score", *arguments, "--json", module="validate"))["tables"][0]
-
-
-@pytest.mark.corpus
-def test_operators_from_the_data_sheet(corpus: Path) -> None:
-    table = scored(str(corpus / "ops.csv"), "--trust", "A")
-    means = {group["by"]["op"]: group["mean_ape"] for group in table["groups"] if list(group["by"]) == ["op"]}
-    for op, most in _MEAN_OF_OPERATORS.items():
-        assert means[op] <= most, op
-        baseline = next(g["baselines"]["roofline"] for g in table["groups"] if g["by"] == {"op": op})
-        assert means[op] < 0.5 * baseline["mean_ape"], op
-    countable = table["rows"] - table["context"]
-    assert table["scored"] >= _ALMOST_ALL * countable
 
 
 def test_published_steps_of_shared_networks_on_hopper(monkeypatch: pytest.MonkeyPatch, capsys) -> None:

@@ -1,4 +1,4 @@
-"""``simulate --workload torch:...`` on a user's file in the current directory, run as a process."""
+"""``simulate --workload torch:...`` on a user's file in the current directory."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from simulator.cli import run
 
 pytestmark = pytest.mark.torch
 if importlib.util.find_spec("torch") is None:
@@ -41,9 +43,16 @@ def wrong(batch):
 """
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the current directory of commands in this process, whose modules one process traces."""
+    found = tmp_path_factory.mktemp("here")
+    (found / "models.py").write_text(MODELS, encoding="utf-8")
+    return found
+
+
 def simulate(directory: Path, *args: str) -> subprocess.CompletedProcess[str]:
     """Run the command like its console script, without the current directory on the path."""
-    (directory / "models.py").write_text(MODELS, encoding="utf-8")
     root = Path(__file__).parents[2]
     code = (
         f"import sys; sys.path[:] = [{str(root)!r}, *(p for p in sys.path if p)]; "
@@ -53,21 +62,25 @@ def simulate(directory: Path, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
 
 
-def test_a_module_in_the_current_directory_is_simulated_and_its_gradients_exchanged(tmp_path: Path) -> None:
-    done = simulate(tmp_path, "--workload", "torch:models:words", "--batch", "8", "--seq-len", "32", "--json")
+def test_a_module_in_the_current_directory_is_simulated_and_its_gradients_exchanged(folder: Path) -> None:
+    done = simulate(folder, "--workload", "torch:models:words", "--batch", "8", "--seq-len", "32", "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["step_time_s"] > 0
     assert "building" in done.stderr
-    exchange = simulate(tmp_path, "--workload", "torch:models:words", "--strategy", "ring", "--json")
+    exchange = simulate(folder, "--workload", "torch:models:words", "--strategy", "ring", "--json")
     assert json.loads(exchange.stdout)["results"][0]["bytes"] == 4 * document["parameter_count"]
 
 
-def test_inference_is_shorter_than_training(tmp_path: Path) -> None:
-    options = ["--workload", "torch:models:words", "--batch", "64", "--seq-len", "512", "--json"]
-    training, inference = (simulate(tmp_path, *options, *mode) for mode in ([], ["--mode", "inference"]))
-    assert training.returncode == inference.returncode == 0, inference.stderr
-    times = [json.loads(done.stdout)["step_time_s"] for done in (training, inference)]
+def test_inference_is_shorter_than_training(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    options = ["--topology", "p3.2xlarge", "--workload", "torch:models:words", "--batch", "64", "--seq-len", "512"]
+    times = []
+    for mode in ([], ["--mode", "inference"]):
+        assert run([*options, *mode, "--json"]) == 0
+        times.append(json.loads(capsys.readouterr().out)["step_time_s"])
     assert 0 < times[1] < 0.5 * times[0]
 
 
@@ -79,9 +92,17 @@ def test_inference_is_shorter_than_training(tmp_path: Path) -> None:
         (["--workload", "torch:models:words", "--mode", "inference"], 2, "is about a step of a network; add --batch"),
     ],
 )  # fmt: skip
-def test_mistakes_are_one_line_and_status_2(tmp_path: Path, args: list[str], status: int, words: str) -> None:
-    done = simulate(tmp_path, *args)
-    assert done.returncode == status
-    assert words in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert done.stdout == ""
+def test_mistakes_are_one_line_and_status_2(
+    folder: Path,
+    args: list[str],
+    status: int,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(folder)
+    assert run(["--topology", "p3.2xlarge", *args]) == status
+    out, err = capfd.readouterr()
+    assert words in err
+    assert err.count("\n") == 1
+    assert out == ""

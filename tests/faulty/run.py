@@ -29,7 +29,7 @@ _LEAST = 1.3  # times as slow
 _MOST_GPUS = 64
 _FEWEST_SIZES = 3
 _MOST_TRIES = 60
-_LOGS_A_SESSION = 20  # a session keeps every machine it met
+_LOGS_A_SESSION = 30  # a session keeps every machine it met
 
 
 @dataclass(frozen=True)

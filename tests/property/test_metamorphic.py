@@ -15,7 +15,7 @@ from tests.property.rules import RULES
 from tests.property.ruling import SkipError
 from tests.property.run import ask
 
-QUESTIONS = 240
+QUESTIONS = 160
 PARTS = 2
 
 

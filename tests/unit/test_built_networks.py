@@ -221,7 +221,6 @@ def test_what_is_not_kept_runs_again_and_gradients_stay_the_same(recompute: str,
     [
         ("gpt2", {"attention": "fused-softmax"}, "Megatron-LM"),
         ("gpt2", {"attention": "fused-first"}, "FlashAttention 1"),
-        ("tacotron2", {}, "fused cell"),
     ],
 )
 def test_what_torch_does_not_have_is_refused_with_the_reason(

@@ -24,7 +24,7 @@ from simulator.console.run import run_app
 from simulator.topology.schema import TopologyFile
 from simulator.topology.yaml_source import parse_yaml
 from tests.asked import exchange_on
-from tests.remembered import AGAIN, tables
+from tests.remembered import AGAIN, Remembering, tables
 from tests.without_advice import without_advice
 from validate.cli import app as validate_app
 
@@ -99,8 +99,8 @@ def test_every_page_is_listed() -> None:
 # Words of commands that take long, and others in their place: the options are the same.
 SHORTER = (
     ("--nodes 4 --workload vgg16", "--nodes 2 --workload alexnet"),
-    ("--nodes 2 --workload gpt3-1.3b --global-batch 64", "--workload gpt3-125m --global-batch 16"),
-    ("gpt3-1.3b --global-batch 32", "gpt3-125m --global-batch 16"),
+    ("--nodes 2 --workload gpt3-1.3b --global-batch 64", "--workload gpt3-125m --set layers=2 --global-batch 8"),
+    ("gpt3-1.3b --global-batch 32", "gpt3-125m --set layers=2 --global-batch 8"),
 )
 
 
@@ -110,8 +110,9 @@ def test_every_longer_command_is_there() -> None:
 
 @pytest.mark.parametrize(("document", "command"), commands())
 def test_a_command_runs(document: str, command: str, here, capsys, monkeypatch) -> None:
-    """Advice on steps is left out: it takes most of the time, and is in the examples below."""
+    """Advice on steps and bands are left out: they take most of the time, and are in the examples below."""
     monkeypatch.setattr(Session, "advised", without_advice)
+    monkeypatch.setattr(Session, "composed", Remembering.composed)
     for longer, shorter in SHORTER:
         command = command.replace(longer, shorter)
     words = shlex.split(command)
@@ -159,18 +160,17 @@ def test_first_screens_say_how_sure_they_are_and_whether_it_fits() -> None:
 
 @pytest.mark.parametrize("document", [d for d, text in DOCUMENTS.items() if "```console\n$ validate" in text])
 def test_answers_of_validate_fit_any_width(document: str, here, monkeypatch) -> None:
-    """A file that goes to standard output keeps its lines."""
+    """A file that goes to standard output keeps its lines; the document shows the usual width."""
     tables.write_files(DOCUMENTS[document], here)
     for kind, _, body in tables.blocks(DOCUMENTS[document]):
         command = body.partition("\n")[0].removeprefix("$ ")
         if kind != "console" or not command.startswith("validate") or command.startswith("validate calibrate"):
             continue
-        for width in (60, 100):
-            monkeypatch.setenv("COLUMNS", str(width))
-            shown = io.StringIO()
-            with contextlib.redirect_stdout(shown):
-                run_app(validate_app, "validate", shlex.split(command)[1:])
-            assert [line for line in shown.getvalue().splitlines() if len(line) > width] == []
+        monkeypatch.setenv("COLUMNS", "60")
+        shown = io.StringIO()
+        with contextlib.redirect_stdout(shown):
+            run_app(validate_app, "validate", shlex.split(command)[1:])
+        assert [line for line in shown.getvalue().splitlines() if len(line) > 60] == []
 
 
 @pytest.mark.parametrize("command", tables.PICTURES)

@@ -60,10 +60,10 @@ def test_noise_is_no_fault() -> None:
 
 @pytest.mark.slow
 def test_faults_put_into_published_logs_are_found(corpus: Path) -> None:
-    found = list(found_faults([corpus / "collectives.csv"], logs=40))
+    found = list(found_faults([corpus / "collectives.csv"], logs=30))  # each fault once
     healthy, faulty = ([each for each in found if bool(each.fault) == is_faulty] for is_faulty in (False, True))
-    assert len(healthy) == 20
-    assert len(faulty) >= 18  # some machines cannot have some faults
-    assert sum(each.is_slow for each in healthy) <= 2
+    assert len(healthy) == 15
+    assert len(faulty) >= 13  # some machines cannot have some faults
+    assert sum(each.is_slow for each in healthy) <= 1
     assert sum(each.is_slow for each in faulty) >= 0.85 * len(faulty)
     assert sum(1 <= each.rank() <= 2 for each in faulty) >= 0.6 * len(faulty)
