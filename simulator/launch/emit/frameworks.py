@@ -377,9 +377,6 @@ def _titan_layout(layout: Layout, layers: int, found: Emission) -> None:
         f"etp={layout.etp}": layout.etp not in (None, layout.tp),
         f"cp_comm={layout.cp_comm}; keys circulate among parts of a sequence": layout.cp_comm != "p2p",
         f"cp_a2a={layout.cp_a2a}; keys circulate among parts of a sequence": layout.cp_a2a > 1,
-        "flex; tokens go by an all-to-all": layout.flex,
         f"ep_comm={layout.ep_comm}; tokens go by an all-to-all": layout.gathers_tokens,
-        "ep_overlap; computing waits for the all-to-all": layout.ep_overlap,
-        "delay_wgrad; gradients of parameters come with the others": layout.delay_wgrad,
-        "shared_overlap; the shared expert runs after the others": layout.shared_overlap,
+        **{f"{word}; {instead}": getattr(layout, word) for word, instead in NAMES["torchtitan_lacks"].items()},
     }
