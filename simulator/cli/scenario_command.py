@@ -131,7 +131,7 @@ def answer_scenario(
                 said |= {"exit_status": answered.status, "warnings": [] if answered.status else answered.said}
                 documents[run.name] = {**(answered.document or {}), **said}
                 progress.advance(run.name)
-            faults += [scenario.fault(("runs", run.name), f"runs.{run.name}: {line}") for line in why]
+            faults += [scenario.source.fault(("runs", run.name), f"runs.{run.name}: {line}") for line in why]
     if faults:
         raise InputError(faults)
     return answers_of(scenario, documents), notes

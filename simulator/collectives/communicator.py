@@ -161,10 +161,6 @@ class Request:
         """The number of ranks."""
         return len(self.group.ranks)
 
-    def by_host(self) -> dict[int, list[int]]:
-        """Return the ranks (not nodes) of each machine, in order, by host number."""
-        return self.group.by_host()
-
     def memory_s(self, node: int, n_bytes: float) -> float:
         """Return the seconds in which *node* moves *n_bytes* of its memory; 0 if its bandwidth is unknown."""
         part = self.machine.nodes[node].part

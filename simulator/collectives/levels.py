@@ -27,7 +27,7 @@ class _Levels:
     """The machines; ``groups`` has, for each shard, one rank of each machine: the *leaders* alone, or all."""
 
     def __init__(self, builder: PlanBuilder, request: Request, *, leaders: bool) -> None:
-        self.builder, self.request, self.hosts = builder, request, request.by_host()
+        self.builder, self.request, self.hosts = builder, request, request.group.by_host()
         self.inner = rings_by_host(request)
         self.home = request.machine.nodes[request.ranks[request.root]].host
         self.leaders = {h: request.root if request.root in ranks else ranks[0] for h, ranks in self.hosts.items()}
@@ -107,7 +107,7 @@ class _Levels:
 
 def write_levels(builder: PlanBuilder, request: Request) -> None:
     """Add both levels; raises Unsuitable on a single machine, and for collectives without a hierarchical form."""
-    hosts = request.by_host()
+    hosts = request.group.by_host()
     if len(hosts) < 2:
         raise Unsuitable("it needs several nodes, and all ranks are on one")
     sizes = {len(ranks) for ranks in hosts.values()}
@@ -193,7 +193,7 @@ class ParameterServer:
         if request.n_ranks < 2:
             return builder.build()
         request.refuse_beyond(MAX_RANKS["one"])
-        cpus = {h: worker_cpu(request.router, request.ranks[ranks[0]]) for h, ranks in request.by_host().items()}
+        cpus = {h: worker_cpu(request.router, request.ranks[ranks[0]]) for h, ranks in request.group.by_host().items()}
         servers = place_servers(request.machine, list(cpus.values()), self.n_servers, self.places)
         workers = _Workers(builder, request, rings_by_host(request))
         ready = [workers.collect(host, cpu) for host, cpu in cpus.items()]
@@ -221,12 +221,12 @@ class _Workers:
     def collect(self, host: int, cpu: int) -> int:
         """Sum inside the node, one shard per GPU, and move the sum to the CPU; return the last task's number."""
         after = self._inside(host, "reduce-scatter", "local aggregation", ())
-        ends = [(self.request.ranks[rank], cpu) for rank in self.request.by_host()[host]]
+        ends = [(self.request.ranks[rank], cpu) for rank in self.request.group.by_host()[host]]
         return self._shards(host, "to the CPU", ends, after)
 
     def spread(self, host: int, cpu: int, after: Sequence[int]) -> None:
         """Move one shard of the total from the CPU to each GPU, and all-gather the shards."""
-        ends = [(cpu, self.request.ranks[rank]) for rank in self.request.by_host()[host]]
+        ends = [(cpu, self.request.ranks[rank]) for rank in self.request.group.by_host()[host]]
         self._inside(host, "all-gather", "local all-gather", [self._shards(host, "to the GPUs", ends, after)])
 
     def _shards(self, host: int, label: str, ends: list[tuple[int, int]], after: Sequence[int]) -> int:
@@ -239,7 +239,7 @@ class _Workers:
         return self.builder.transfer(label, flows, stream=f"node{host}", after=after, carries=carries)
 
     def _inside(self, host: int, what: Collective, label: str, after: Sequence[int]) -> list[int]:
-        ranks, own = self.request.by_host()[host], PlanBuilder()
+        ranks, own = self.request.group.by_host()[host], PlanBuilder()
         if len(ranks) < 2:
             return list(after)
         part = subset(self.request, ranks, collective=what)

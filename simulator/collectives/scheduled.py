@@ -102,7 +102,7 @@ _MOST_SETS = 64  # of twins; the routes between them are found in seconds
 
 def between_equal(request: Request, equal: Equal, n_bytes: float) -> Iterator[Flow]:
     """Yield flows of *n_bytes* each that represent one from every rank to every other, on *equal* machines."""
-    first, second, *_ = request.by_host().values()
+    first, second, *_ = request.group.by_host().values()
     here, there = ([request.ranks[rank] for rank in ranks] for ranks in (first, second))
     for a, b in product(here, here):
         if a != b:

@@ -7,6 +7,7 @@ from simulator.errors import InputError
 from simulator.host.answer import HostTime
 from simulator.network.machine import Machine
 from simulator.questions.single import CoreQuestion, LaunchQuestion
+from simulator.records import own_data
 from simulator.topology.parts import CpuPart
 from simulator.units import format_duration
 from simulator.workload.operators import Phase
@@ -44,9 +45,8 @@ def _launch_s(question: LaunchQuestion, device: Device) -> float:
     if isinstance(device, Cpu):  # which is its own host
         if not question.is_taped:
             return dispatch.cpu_call_time(device) + _kernels_s(question, device)
-        return sum(
-            dispatch.cpu_dispatch_time(device, phase) + _kernels_s(question, device, phase) for phase in question.phases
-        )
+        issued = ((dispatch.cpu_dispatch_time(device, phase), phase) for phase in question.phases)
+        return sum(issued_s + _kernels_s(question, device, phase) for issued_s, phase in issued)
     if timed == "host":
         of, is_taped = question.operator, question.is_taped
         issued_s = sum(dispatch.dispatch_time(device, of, phase, is_taped=is_taped) for phase in question.phases)
@@ -88,13 +88,6 @@ def _kernels_s(question: LaunchQuestion, device: Device, phase: Phase = "fwd") -
     return sum(cost.time_s for cost in operator_costs(device, question.operator, phase, question.precision))
 
 
-_WORDS = {
-    "fma": "a multiply-add that needs the result of the last",
-    "branch-miss": "a branch that was predicted wrongly, until the right instructions are there",
-    "mutex": "a mutex that nobody else wants, locked and unlocked",
-}
-
-
 def core_answer(question: CoreQuestion, machine: Machine) -> HostTime:
     """Return *question*'s time on the first CPU or ``device``; raises InputError without it, its latency or a count."""
     cpus = [node for node in machine.nodes if isinstance(node.part, CpuPart)]
@@ -109,5 +102,6 @@ def core_answer(question: CoreQuestion, machine: Machine) -> HostTime:
     if question.count < 1:
         raise InputError(f"count is at least 1; got {question.count}")
     each_s = part.core_latency[question.operation]
-    why = (f"{_WORDS[question.operation]}: {format_duration(each_s, 3)}",)
+    does = own_data("simulator.host", "reads.yaml")["a core"][question.operation]
+    why = (f"{does}: {format_duration(each_s, 3)}",)
     return HostTime(question.count * each_s, "all of it" if question.count > 1 else "an operation", "the core", why)

@@ -124,9 +124,8 @@ class Router(Kept):
         out, into = self._nics_of(src.index), self._nics_of(dst.index)
         routes = self._over_nics(out, into)
         if not routes and out and into:
-            routes = self._over_nics(out, self._every_nic(dst.index)) or self._over_nics(
-                self._every_nic(src.index), self._every_nic(dst.index)
-            )
+            far = self._every_nic(dst.index)
+            routes = self._over_nics(out, far) or self._over_nics(self._every_nic(src.index), far)
         return striped(self.machine, routes) if routes else None
 
     def _over_nics(self, out: Sequence[tuple[int, Route]], into: Sequence[tuple[int, Route]]) -> list[Route]:

@@ -15,6 +15,7 @@ from simulator.workload import Collective
 
 Member = tuple[int, ChakraNode]  # a node and its rank
 _Key = tuple[object, ...]
+_Keys = Sequence[Mapping[int, _Key]] | Mapping[int, Mapping[int, _Key]]  # by rank and node
 _GIVEN: Bound = "given"
 
 
@@ -89,11 +90,7 @@ def _check(trace: ChakraTrace, doings: Mapping[_Key, Sequence[Member]]) -> None:
         raise InputError(faults)
 
 
-def _in_order(
-    name: str,
-    doings: Mapping[_Key, Sequence[Member]],
-    keys: Sequence[Mapping[int, _Key]] | Mapping[int, Mapping[int, _Key]],
-) -> Iterator[_Key]:
+def _in_order(name: str, doings: Mapping[_Key, Sequence[Member]], keys: _Keys) -> Iterator[_Key]:
     """Yield the keys of *doings* so that each comes after those that it waits for, and else by the nodes' numbers."""
     after = {key: {keys[rank][n] for rank, node in members for n in node.after} for key, members in doings.items()}
     for key in doings:  # exchanges of a group, and transfers of a pair and tag, run in order

@@ -54,7 +54,7 @@ def answers_of(scenario: Scenario, documents: Mapping[str, Any]) -> tuple[Scenar
             if asked.unit == WORDS and not isinstance(value, str):
                 value = json.dumps(value, separators=(",", ":"))
         except (MissingPath, ValueError) as error:
-            faults.append(scenario.fault((*place, "value"), f"value: {error}"))
+            faults.append(scenario.source.fault((*place, "value"), f"value: {error}"))
             continue
         changed, expected = _changed(asked, documents), asked.expected
         if expected is None:
@@ -64,7 +64,7 @@ def answers_of(scenario: Scenario, documents: Mapping[str, Any]) -> tuple[Scenar
             low, high = (None if end is None else end.value(documents) for end in (expected.low, expected.high))
             answers.append(ScenarioAnswer(asked, value, low, high, expected.words, changed))
         except (MissingPath, ValueError) as error:
-            faults.append(scenario.fault((*place, expected.kind), f"{expected.kind}: {error}"))
+            faults.append(scenario.source.fault((*place, expected.kind), f"{expected.kind}: {error}"))
     if faults:
         raise InputError(faults)
     return tuple(answers)

@@ -3,7 +3,7 @@
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -109,10 +109,6 @@ class Scenario:
     runs: tuple[ScenarioRun, ...]
     timeline: str
     answers: tuple[AnswerRequest, ...]
-
-    def fault(self, place: Sequence[str | int], message: str) -> Fault:
-        """Return a fault of the file at *place*."""
-        return self.source.fault(tuple(place), message)
 
 
 def read_scenario(path: Path, shown_as: str | None = None) -> Scenario:

@@ -231,7 +231,7 @@ def direct_protocol(request: Request, version: Version) -> Protocol | None:
     chips = {part.architecture if isinstance(part, GpuPart) and is_amd(part) else None for part in parts}
     if largest is None or len(chips) != 1 or chips.isdisjoint(_LARGEST_KERNEL):
         return None
-    if request.n_ranks != _DIRECT_RANKS or len(request.by_host()) > 1 or request.gpus_per_process > 1:
+    if request.n_ranks != _DIRECT_RANKS or len(request.group.by_host()) > 1 or request.gpus_per_process > 1:
         return None
     size = request.size_bytes
     if version >= _OWN_KERNELS:

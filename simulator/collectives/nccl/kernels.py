@@ -49,7 +49,7 @@ class KernelPlanner:
         self.builder, self.request, self.costs = builder, request, costs
         self.n_channels, self.n_filled = 1, 1.0
         self.paces = Paces(present, costs.shared)
-        self._hosts = list(request.by_host().values())
+        self._hosts = list(request.group.by_host().values())
         self._several = len(self._hosts) > 1
         self._equal = Equal.of(request.group)
         self._gpus = request.group.unlike()

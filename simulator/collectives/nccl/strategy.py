@@ -159,7 +159,7 @@ def _way(plan: Plan) -> object:
 
 def _what_could_be_won(request: Request, rings: list[FoundRing]) -> list[str]:
     """Return a note if NCCL's rings are slower than those for which the direct links have room."""
-    if not any(ring.kind in ("nvl", "nvlink-relay") for ring in rings) or len(request.by_host()) > 1:
+    if not any(ring.kind in ("nvl", "nvlink-relay") for ring in rings) or len(request.group.by_host()) > 1:
         return []
     best = find_rings(request.group, both_directions=True)
     found_Bps, best_Bps = (sum(ring.bandwidth_Bps for ring in each) for each in (rings, best))

@@ -240,13 +240,7 @@ def _uses(cycle: Cycle) -> Counter[tuple[int, int]]:
 
 
 def _listed(
-    nodes: _Order,
-    graph: LinkGraph,
-    n_relays: int,
-    budget: Budget,
-    limit: int = _MAX_CYCLES,
-    *,
-    narrow: bool = False,
+    nodes: _Order, graph: LinkGraph, n_relays: int, budget: Budget, limit: int = _MAX_CYCLES, *, narrow: bool = False
 ) -> list[Cycle]:
     """List at most *limit* cycles over *nodes*, each one way, with *n_relays* hops over another GPU, *narrow* first."""
     if len(nodes) > LISTED_UP_TO:
