@@ -128,6 +128,7 @@ class Operator(metaclass=KindOfCard):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls.take("operators.json")
+        OPERATORS[cls.__name__] = cls
 
     # -- sizes -----------------------------------------------------------------------
 
@@ -290,6 +291,10 @@ class Operator(metaclass=KindOfCard):
         """Return its part if sequences are divided and *part* is that of a number of tokens; None: they cannot be."""
         sizes = self.per_token
         return None if sizes is None else replace(self, **{name: part(getattr(self, name)) for name in sizes})
+
+
+OPERATORS: dict[str, type[Operator]] = {}
+"""Every class of operators by its name, bases among them, once its file is loaded."""
 
 
 def has_elements(*sizes: int) -> None:

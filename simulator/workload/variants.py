@@ -7,6 +7,7 @@ from simulator.errors import InputError
 from simulator.records import replace
 from simulator.workload import operators as ops
 from simulator.workload.network import Layer, Network, Parameter, Part, block_name, readers_of
+from simulator.workload.operators.softmax import HalfCrossEntropy
 
 LoraLayers = Literal["attention", "all"]
 LORA_LAYERS: tuple[LoraLayers, ...] = get_args(LoraLayers)
@@ -92,7 +93,7 @@ def with_losses(network: Network, way: LossWay) -> Network:
             continue
         place, scores, rows, classes = found.index(layer), layer.inputs[0], layer.operator.rows, layer.operator.cols
         if way == "half":
-            found[place] = replace(layer, operator=ops.HalfCrossEntropy(rows, classes))
+            found[place] = replace(layer, operator=HalfCrossEntropy(rows, classes))
             continue
         head = writers.get(scores)
         if head is None or not isinstance(head.operator, ops.Linear) or len(readers[scores]) > 1:

@@ -12,7 +12,7 @@ from simulator.questions.where import Where
 from simulator.step.issue import launches_of
 from simulator.training import divided
 from simulator.workload.network import Network
-from simulator.workload.operators import RowsFound
+from simulator.workload.operators.moves import RowsFound
 from simulator.workload.zoo.registry import build_network
 
 EXPERTS = 8

@@ -19,7 +19,9 @@ from simulator.results.step_confidence import step_confidence
 from simulator.results.training import TrainingResult
 from simulator.step.conversions import laid_out
 from simulator.workload.network import Network
-from simulator.workload.operators import BatchNorm, Exchange, LocalStatistics, RanksFound, SyncedNorm
+from simulator.workload.operators import BatchNorm, Exchange
+from simulator.workload.operators.moves import RanksFound
+from simulator.workload.operators.reduction import LocalStatistics, SyncedNorm
 from simulator.workload.split.statistics import synchronised
 from simulator.workload.zoo.registry import build_network
 from tests.devices import find_gpu

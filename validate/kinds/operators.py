@@ -12,6 +12,7 @@ from simulator.records import replace
 from simulator.topology.parts import CpuPart, GpuPart
 from simulator.workload import operators as ops
 from simulator.workload.kernels import PassForm, Streaming
+from simulator.workload.operators.moves import Gated, Permute, Rotary
 from simulator.workload.precision import ELEMENT_BYTES, PRECISIONS, Precision
 from validate.kinds import timing as clocks
 from validate.kinds.kind import CELLS, WORDS, Cell, RowQuestion, Timed, kind_of
@@ -214,9 +215,9 @@ _READERS: dict[str, Callable[[Size, Cell], ops.Operator]] = {
     "cross_entropy": lambda size, cell: (ops.InPlaceCrossEntropy if cell("variant") else ops.CrossEntropy)(
         size("rows"), size("cols")
     ),
-    "permute": lambda size, cell: ops.Permute(size("rows"), size("cols"), size("batch"), cell("variant") == "back"),
-    "rotary": lambda size, _: ops.Rotary(size("rows") * size("cols")),
-    "gated": lambda size, cell: ops.Gated(size("rows") * size("cols"), "gelu" if cell("variant") == "gelu" else "silu"),
+    "permute": lambda size, cell: Permute(size("rows"), size("cols"), size("batch"), cell("variant") == "back"),
+    "rotary": lambda size, _: Rotary(size("rows") * size("cols")),
+    "gated": lambda size, cell: Gated(size("rows") * size("cols"), "gelu" if cell("variant") == "gelu" else "silu"),
     **dict.fromkeys(("cast", "copy"), _copy_or_cast),
     "update": _update,
     "sum": lambda size, _: ops.Reduction(size("rows"), size("cols")),

@@ -10,49 +10,22 @@ from inspect import isabstract
 
 from simulator.effects import has_effects
 from simulator.workload.kernels import CLASSES
-from simulator.workload.operator import Elements, Operator, Phase
+from simulator.workload.operator import OPERATORS, Elements, Operator, Phase
 from simulator.workload.operators.attention import Attention, AttentionLibrary, FusedAttention
 from simulator.workload.operators.convolution import Conv2d, Convolution
 from simulator.workload.operators.elementwise import Elementwise
 from simulator.workload.operators.grouped import GroupedGemm, GroupedLinear, Grouping, Nf4Linear, ScatteredLinear
-from simulator.workload.operators.moves import (
-    Copy,
-    Embedding,
-    Exchange,
-    Gated,
-    Gather,
-    Permute,
-    RanksFound,
-    Rotary,
-    RowsAdded,
-    RowsFound,
-    RowsTaken,
-    Weighed,
-)
+from simulator.workload.operators.moves import Copy, Embedding, Exchange, Gather
 from simulator.workload.operators.products import Linear, MatMul
 from simulator.workload.operators.recurrent import ChunkScan, Recurrence, Recurrent
-from simulator.workload.operators.reduction import (
-    BatchNorm,
-    LayerNorm,
-    LocalStatistics,
-    Pool,
-    Pooling,
-    Reduction,
-    SyncedNorm,
-)
-from simulator.workload.operators.softmax import (
-    CrossEntropy,
-    HalfCrossEntropy,
-    InPlaceCrossEntropy,
-    LinearCrossEntropy,
-    Softmax,
-)
+from simulator.workload.operators.reduction import BatchNorm, LayerNorm, Pool, Pooling, Reduction
+from simulator.workload.operators.softmax import CrossEntropy, InPlaceCrossEntropy, LinearCrossEntropy, Softmax
 
 ENTRY_POINT_GROUP = "topocast.operators"
 _BUILT_IN: Mapping[str, type[Operator]] = {
-    name: found
-    for name, found in list(globals().items())
-    if isinstance(found, type) and issubclass(found, Operator) and not isabstract(found)
+    cls.__name__: cls
+    for cls in sorted(OPERATORS.values(), key=lambda cls: (cls.__module__, cls.__name__))
+    if cls.__module__.startswith(__name__) and not isabstract(cls)
 }
 
 

@@ -3,7 +3,9 @@
 from simulator.errors import refused
 from simulator.records import replace
 from simulator.workload.network import Layer, Network, once
-from simulator.workload.operators import BatchNorm, Exchange, LocalStatistics, RanksFound, SyncedNorm
+from simulator.workload.operators import BatchNorm, Exchange
+from simulator.workload.operators.moves import RanksFound
+from simulator.workload.operators.reduction import LocalStatistics, SyncedNorm
 from simulator.workload.split import Splitter
 
 

@@ -2,6 +2,7 @@
 
 from simulator.workload import operators as ops
 from simulator.workload.network import Parameter, Split
+from simulator.workload.operators.moves import RowsAdded, RowsFound, RowsTaken, Weighed
 from simulator.workload.zoo import Outputs
 from simulator.workload.zoo.attention import Mask, embed_positions, feed_forward, rotate, self_attention
 from simulator.workload.zoo.builder import SizeError, Tensor, weights
@@ -160,7 +161,7 @@ def _experts(x: Tensor, name: str, d: MixtureOfExperts) -> Tensor:
             activate = _clamped if d.expert_bias else _swiglu if d.gated else _squared_relu
             y = _products(activate(half, f"{name}.experts_"), f"{name}.experts_down", hidden, d, rows)
             if scatters:
-                y = y.layer(f"{name}.combine", ops.Weighed(tokens, hidden, chosen), (*outer, hidden), (), shares)
+                y = y.layer(f"{name}.combine", Weighed(tokens, hidden, chosen), (*outer, hidden), (), shares)
             else:  # the weights are one number per row; nearly all bytes read are the results
                 y = y.layer(f"{name}.weigh", ops.Elementwise("mul", rows * hidden), None, (), shares)
                 y = y.layer(f"{name}.combine", ops.Reduction(tokens * hidden, chosen), (*outer, hidden))
@@ -175,8 +176,8 @@ def _looped(x: Tensor, shares: Tensor, name: str, d: MixtureOfExperts) -> Tensor
     result = x
     for number in range(d.experts):
         own = f"{name}.expert{number}"
-        found = shares.layer(f"{own}_found", ops.RowsFound(tokens * d.chosen, rows), (rows,))
-        y = x.layer(f"{own}_taken", ops.RowsTaken(tokens, rows, hidden), (rows, hidden), (), found)
+        found = shares.layer(f"{own}_found", RowsFound(tokens * d.chosen, rows), (rows,))
+        y = x.layer(f"{own}_taken", RowsTaken(tokens, rows, hidden), (rows, hidden), (), found)
         if d.expert_bias:
             y = _clamped(y.linear(f"{own}_up", 2 * d.expert_inner).view(rows, d.expert_inner), f"{own}_")
         elif d.gated:
@@ -186,7 +187,7 @@ def _looped(x: Tensor, shares: Tensor, name: str, d: MixtureOfExperts) -> Tensor
         y = y.linear(f"{own}_down", hidden, bias=d.expert_bias)
         y = y.layer(f"{own}_weigh", ops.Elementwise("mul", rows * hidden), None, (), shares)
         first, *also = (result, y, found) if number else (y, found)
-        added = ops.RowsAdded(tokens, rows, hidden, first=not number)
+        added = RowsAdded(tokens, rows, hidden, first=not number)
         result = first.layer(f"{own}_added", added, x.shape, (), *also, in_place=bool(number))
     return result
 
