@@ -19,7 +19,7 @@ from simulator.questions.layout import parse_layout
 from simulator.training.schedules import part_count
 from simulator.workload.zoo.registry import find_entry
 
-_MOST_BYTES = {"a Python file": 100_000, "torchtitan's file": 1_000_000}
+_MOST_OF_PYTHON, _MOST_OF_TOML, _USUAL = 100_000, 1_000_000, "a configuration is a few kB"
 _MOST = 10**9
 _KNOWN = KNOWN["nanogpt"]
 _DEFAULTS, _OWN = _KNOWN["defaults"], _KNOWN["own"]
@@ -98,7 +98,7 @@ def _file(path: str, args: Arguments, found: LaunchLine) -> dict[str, Any]:
         return own
     known: dict[str, Any] = {}
     with args.recording():
-        raw = _read(path, args, "a Python file")
+        raw = args.files.read(path, _MOST_OF_PYTHON, needed="a Python file", usual=_USUAL)
         try:
             tree = ast.parse(raw.decode())
         except (SyntaxError, ValueError, RecursionError) as error:
@@ -115,10 +115,6 @@ def _file(path: str, args: Arguments, found: LaunchLine) -> dict[str, Any]:
                     told = f"{key}: {what} is known only as the file runs; write its value"
                     args.faults.append(Fault(told, path, node.lineno, node.col_offset + 1))
     return {key: value for key, value in known.items() if key in _DEFAULTS}
-
-
-def _read(path: str, args: Arguments, needed: str) -> bytes:
-    return args.files.read(path, _MOST_BYTES[needed], needed=needed, usual="a configuration is a few kB")
 
 
 def _assigned(node: ast.expr, known: Mapping[str, Any]) -> Any:
@@ -253,7 +249,8 @@ def _take_file(args: Arguments, found: LaunchLine) -> None:
         return
     with args.recording():
         try:
-            data = tomllib.loads(_read(path, args, "torchtitan's file").decode())
+            raw = args.files.read(path, _MOST_OF_TOML, needed="torchtitan's file", usual=_USUAL)
+            data = tomllib.loads(raw.decode())
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InputError(Fault(f"is not TOML: {one_line(error, 80)}", path, 1, 1)) from None
         for name, value in leaves({key: each for key, each in data.items() if isinstance(each, dict)}):

@@ -52,7 +52,8 @@ def megatron_stages(args: Arguments, pp: int, layers: int, further: int) -> list
         args.fault(name, f"{counted} layers do not fill {pp * parts} parts alike")
     if blocks and said is None:
         blocks[-1] += further
-    return _items(parts, blocks)
+    uneven = len(set(blocks)) > 1
+    return [f"vp={parts}"] * (parts > 1) + [f"blocks={'-'.join(map(str, blocks))}"] * uneven
 
 
 def titan_blocks(layers: int, parts: int, first: int, last: int) -> list[int]:
@@ -115,11 +116,6 @@ def layout_text(blocks: Sequence[int], further: int) -> str:
     parts = ["".join(next(letters) for _ in range(count)) for count in blocks]
     short = [re.sub(r"(t|m)\1+", lambda each: f"{each[1]}*{len(each[0])}", part) for part in parts]
     return f"E{'|'.join(short)}L"
-
-
-def _items(parts: int, blocks: Sequence[int]) -> list[str]:
-    uneven = len(set(blocks)) > 1
-    return [f"vp={parts}"] * (parts > 1) + [f"blocks={'-'.join(map(str, blocks))}"] * uneven
 
 
 def _laid_out(args: Arguments, said: str, pp: int, layers: int, further: int) -> list[int]:

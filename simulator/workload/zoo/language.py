@@ -52,4 +52,3 @@ LANGUAGE_FAMILIES: dict[str, str] = {name: own["like"] for name, own in _DATA["n
 """The family of sizes of each network."""
 WITH_BIASES: frozenset[str] = frozenset(name for name, own in _DATA["networks"].items() if "out_bias" in own)
 """Networks with more biases than their family."""
-LANGUAGE_ALIASES: dict[str, str] = _DATA["aliases"]

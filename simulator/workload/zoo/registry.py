@@ -90,12 +90,10 @@ def _spelt() -> Mapping[str, str]:
     return {spelling(name): name for name in (*network_aliases(), *_entries())}
 
 
-@cache
 def network_aliases() -> Mapping[str, str]:
     """Return the other names of networks, with the network that each stands for."""
-    from simulator.workload.zoo.language import LANGUAGE_ALIASES
-
-    return {**_DATA["aliases"]["first"], **LANGUAGE_ALIASES, **_DATA["aliases"]["last"]}
+    found: Mapping[str, str] = _DATA["aliases"]
+    return found
 
 
 def network_names() -> list[str]:
@@ -109,7 +107,7 @@ def entry_of(name: str) -> ZooEntry | None:
     What a name says of a use is passed over: ``llama2-7b-sft`` is a Llama 2 7B that is fine-tuned.
     """
     spelt = spelling(name)
-    entry = _FIRST.get(_DATA["aliases"]["first"].get(spelt, spelt))
+    entry = _FIRST.get(_DATA["aliases"].get(spelt, spelt))
     if entry is None:
         found = _spelt().get(spelt) or _spelt().get(_USE.sub("", spelt), "")
         entry = _entries().get(network_aliases().get(found, found))

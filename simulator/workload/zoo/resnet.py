@@ -50,20 +50,16 @@ def resnet_stages(
     return _stages(x, 64, _SIZES["resnet"][str(depth)][: len(strides)], block, strides, frozen)
 
 
-def resnet_small_image(x: Tensor, classes: int) -> Tensor:
-    """Return the logits of ResNet-18 for small images: a 3x3 stem that keeps the size, no max-pool."""
-    x = x.conv("conv1", 64, 3, pad=1).batch_norm("bn1").relu("relu")
-    return _head(_stages(x, 64, _SIZES["resnet"]["18"], _basic)[-1], classes)
+def resnet_small_image(
+    x: Tensor, classes: int, planes: int = 64, blocks: tuple[int, ...] = (2, 2, 2, 2), *, padded: bool = False
+) -> Tensor:
+    """Return the logits of ResNet-18, or another, for small images: a 3x3 stem that keeps the size, no max-pool.
 
-
-def resnet_cifar(x: Tensor, classes: int, depth: int) -> Tensor:
-    """Return the logits of the ResNet for CIFAR-10, with 6n + 2 layers of 16, 32 and 64 channels.
-
-    Its shortcuts have no parameters: where sizes change, they take every other pixel and pad the channels with zeros
-    (the paper's option A).
+    *padded*: as for CIFAR-10, with 6n + 2 layers of 16, 32 and 64 channels, shortcuts have no parameters: where sizes
+    change, they take every other pixel and pad the channels with zeros (the paper's option A).
     """
-    x = x.conv("conv1", 16, 3, pad=1).batch_norm("bn1").relu("relu")
-    return _head(_stages(x, 16, 3 * ((depth - 2) // 6,), partial(_basic, padded=True))[-1], classes)
+    x = x.conv("conv1", planes, 3, pad=1).batch_norm("bn1").relu("relu")
+    return _head(_stages(x, planes, blocks, partial(_basic, padded=padded))[-1], classes)
 
 
 def _stages(

@@ -134,9 +134,7 @@ def _latent_attention(x: Tensor, name: str, d: LatentAttentionMixture) -> Tensor
     key = both.gather(f"{name}.join_k", (batch, length, d.heads * size), turned)
     value = both.view(batch, length, d.heads * d.value_size)
     qkv = query, key, value
-    y = self_attention(
-        qkv, name, heads=d.heads, kind=d.attention, mask="add-causal", dropout=False, documents=d.documents
-    )
+    y = self_attention(qkv, name, heads=d.heads, kind=d.attention, documents=d.documents)
     return y.linear(f"{name}.out", d.hidden, bias=False, split="rows")
 
 
@@ -258,17 +256,10 @@ def _attention(x: Tensor, name: str, d: Decoder, number: int) -> Tensor:
     if d.family != "nemotron_h":  # which has no positions
         share = 2 if d.family == "nemotron" else 1
         query, key = rotate(query, f"{name}.rotate_q", share), rotate(key, f"{name}.rotate_k", share)
+    window = 0 if d.window_skip and (number + 1) % d.window_skip == 0 else d.window
+    qkv, kind, packed = (query, key, value), d.attention, d.documents
     y = self_attention(
-        (query, key, value),
-        name,
-        heads=d.heads,
-        kv_heads=kv_heads,
-        kind=d.attention,
-        mask="add-causal",
-        dropout=False,
-        window=0 if d.window_skip and (number + 1) % d.window_skip == 0 else d.window,
-        sinks=d.sinks,
-        documents=d.documents,
+        qkv, name, heads=d.heads, kv_heads=kv_heads, kind=kind, window=window, sinks=d.sinks, documents=packed
     )
     return y.linear(f"{name}.out", d.hidden, bias=d.out_bias, split="rows")
 
