@@ -16,9 +16,8 @@ LEAST_SIZE, MOST_SIZE = 1e-3, 1e18
 def variety_of(kernel: Kernel) -> str:
     """Return *kernel*'s variety, in words, its class first; raises InputError for a class that corrects no others."""
     if not kernel.axes:
-        raise InputError(
-            f"measured {kernel_class(kernel)} kernels correct no others: it is not known how near they are"
-        )
+        why = "it is not known how near they are"
+        raise InputError(f"measured {kernel_class(kernel)} kernels correct no others: {why}")
     return " ".join([kernel_class(kernel), *filter(None, kernel.variety())])
 
 

@@ -176,9 +176,8 @@ def _rate(disk: StoragePart, question: DiskQuestion) -> float:
     if not rate_Bps:
         raise InputError(f"the disk has no {_does(question)}_bandwidth")
     if question.track and not (disk.outer_track and disk.inner_track):
-        raise InputError(
-            f"track={question.track} needs a disk whose part has outer_track and inner_track, their diameters"
-        )
+        needed = "a disk whose part has outer_track and inner_track, their diameters"
+        raise InputError(f"track={question.track} needs {needed}")
     if question.track == "inner" and disk.inner_track and disk.outer_track:
         return rate_Bps * (disk.inner_track / disk.outer_track)
     return rate_Bps

@@ -76,9 +76,8 @@ def _passed_on_cpu(question: AccessQuestion, cpu: Cpu, memory: Memory) -> HostTi
 
 def _on_gpu(question: AccessQuestion, part: GpuPart, places: Places) -> HostTime:
     if question.kind in ("strided", "random", "shared"):
-        raise InputError(
-            f"access:{question.kind} runs on a CPU; {mention('device', 'cpu0')}, or stream, gather or chase of a GPU"
-        )
+        others = f"{mention('device', 'cpu0')}, or stream, gather or chase of a GPU"
+        raise InputError(f"access:{question.kind} runs on a CPU; {others}")
     if question.node != "local":
         raise InputError(f"node={question.node}: a GPU's accesses are to its own memory; copy: crosses links")
     check_access_options(question, on_gpu=True)

@@ -116,9 +116,8 @@ class Frames:
 def frames_of(size_bytes: float, protocol: Protocol, mtu_bytes: float) -> Frames:
     """Return the frames of a message; raises InputError where *mtu_bytes* is no valid packet size of Ethernet."""
     if not _LEAST_MTU <= mtu_bytes <= _MOST_MTU:
-        raise InputError(
-            f"mtu={format_size(mtu_bytes)}: a packet has {_LEAST_MTU} to {_MOST_MTU} B, 1500 B as a rule, or 9000 B"
-        )
+        sizes = f"{_LEAST_MTU} to {_MOST_MTU} B, 1500 B as a rule, or 9000 B"
+        raise InputError(f"mtu={format_size(mtu_bytes)}: a packet has {sizes}")
     if protocol == "tcp":
         return _cut(size_bytes, mtu_bytes - _IP_BYTES - _TCP_BYTES, _IP_BYTES + _TCP_BYTES, 0)
     datagrams, rest = divmod(size_bytes, _DATAGRAM_BYTES)

@@ -3,7 +3,7 @@
 import re
 
 from simulator.network.machine import Hosts, Link, Machine, Node, RunsOfElements
-from simulator.records import replace
+from simulator.records import lists_by_key, replace
 from simulator.topology import Topology, Wire
 from simulator.topology.parts import CpuPart, NicPart, Part, SwitchPart
 
@@ -79,10 +79,8 @@ class _Compiling:
         """Add the links, those inside machines before those to the network."""
         at = {device.name: device.node for device in self.topology.devices}
         parts = {device.name: device.part for device in self.topology.devices}
-        by_run: dict[tuple[bool, int], list[Wire]] = {}
-        for wire in _merged(self.topology.wires):
-            ends = at[wire.a], at[wire.b]
-            by_run.setdefault((min(ends) < 0, max(ends)), []).append(wire)  # -1: between switches of the network
+        wires_at = (((at[wire.a], at[wire.b]), wire) for wire in _merged(self.topology.wires))
+        by_run = lists_by_key(((min(ends) < 0, max(ends)), wire) for ends, wire in wires_at)  # -1: of the network alone
         seen: dict[str, int] = {}
         for (_, first), wires in sorted(by_run.items(), key=lambda found: found[0]):
             self._begin_resources(first)
@@ -125,10 +123,7 @@ class _Compiling:
         several = any(run.count > 1 for run in self.hosts)
         gpus = [self.index_of[device.name] for device in topology.devices if device.kind == "gpu"]
         if several:  # otherwise as in the file, which may list hosts by turns
-            gpus = []
-            for run in self.hosts:
-                own = [i for i, device in enumerate(self.of_run[run.first]) if device.kind == "gpu"]
-                gpus += [run.node + i + host * run.n_own for host in range(run.count) for i in own]
+            gpus = [number for number, first in enumerate(nodes.firsts()) if first.kind == "gpu"]
         return Machine(
             name=topology.name,
             nodes=nodes if several else tuple(nodes),

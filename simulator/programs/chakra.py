@@ -101,9 +101,8 @@ def read_chakra(path: str) -> ChakraTrace:
     """Return the trace of which *path* is the file of one rank; raises InputError with all faults of its files."""
     found = re.fullmatch(r"(.*)\.(\d+)\.et", path, re.DOTALL)
     if found is None:
-        raise InputError(
-            Fault("names no rank; a Chakra trace is a file a rank: NAME.0.et, NAME.1.et, ...", one_line(path))
-        )
+        usual = "a Chakra trace is a file a rank: NAME.0.et, NAME.1.et, ..."
+        raise InputError(Fault(f"names no rank; {usual}", one_line(path)))
     prefix, folder = found[1], Path(path).parent
     mine = re.compile(re.escape(Path(prefix).name) + r"\.(\d+)\.et")
     names = (mine.fullmatch(each.name) for each in folder.iterdir()) if folder.is_dir() else ()

@@ -1,6 +1,7 @@
 """Loops: written out until they repeat evenly, then skipped ahead (docs/decisions/host.md)."""
 
 import itertools
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from math import floor
 
@@ -142,11 +143,8 @@ class _Passing:
                     continue
                 if lacks(begin):
                     most = min(most, begin - 1)
-                elif lacks(end):
-                    while end - begin > 1:  # bisect: times are linear in between, and so is the delay
-                        middle = (begin + end) // 2
-                        begin, end = (begin, middle) if lacks(middle) else (middle, end)
-                    most = min(most, end - 1)
+                elif lacks(end):  # times are linear in between, and so is the delay
+                    most = min(most, begin + bisect_left(range(begin + 1, end), True, key=lacks))
                 if most < end:
                     break
         return most

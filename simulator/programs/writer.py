@@ -1,6 +1,6 @@
 """Writes a program as a plan: :class:`Writer` (docs/decisions/host.md)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from typing import assert_never
 
@@ -47,7 +47,7 @@ class Writer:
         self.runs_on_cpu = False
         self.statements = 0
         self.executed = 0  # activities, to see whether loops repeat evenly; each takes longer than to write it
-        self.shared = _shared(program.body)
+        self.run_on = frozenset(_run_on(program.body))
         self.place = cache(self._place)
         self.host_place = self.place(None).host  # the CPU on which Python runs
 
@@ -175,7 +175,7 @@ class Writer:
 
     def _loads(self, place: Place, call: c.CallPrice) -> tuple[tuple[Resource, float], ...]:
         """Return the resources of its device that *call* uses, where other streams of the device may share them."""
-        if len(self.shared.get(place.name, set()) | self.shared.get("", set())) < 2:
+        if len({stream for device, stream in self.run_on if device in (place.name, "")}) < 2:
             return ()
         node = self.places.machine.find(place.name)
         if node is None:
@@ -312,13 +312,10 @@ class Writer:
         self.on_host("threads end", 0.0, use="mark", after=ends)
 
 
-def _shared(body: Sequence[s.Statement]) -> dict[str, set[str]]:
-    """Return the streams on which each device runs operators; those on the default device are under ``""``."""
-    found: dict[str, set[str]] = {}
+def _run_on(body: Sequence[s.Statement]) -> Iterator[tuple[str, str]]:
+    """Yield the device, ``""`` for the default one, and the stream of each operator."""
     for statement in body:
         if statement.verb == "run":
-            found.setdefault(statement.keys.device or "", set()).add(statement.stream)
+            yield statement.keys.device or "", statement.stream
         for each in statement.bodies:
-            for device, streams in _shared(each).items():
-                found.setdefault(device, set()).update(streams)
-    return found
+            yield from _run_on(each)

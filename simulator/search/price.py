@@ -178,9 +178,8 @@ class Pricer:
         for stage in range(layout.pp) if layout.blocks else sorted(ends):
             units, saved = self._units(layout, stage), tuple[float, ...]()
             if schedule_of(layout).chunks or layout.blocks:
-                saved = tuple(
-                    float(part.held(each).moments[0].activations_bytes) for each in self._chunks(layout, stage)
-                )
+                chunks = map(part.held, self._chunks(layout, stage))
+                saved = tuple(float(held.moments[0].activations_bytes) for held in chunks)
             flying = in_flight(layout, stage, way.micro_batches, saved)
             asked = replace(part.question, micro_batches=way.micro_batches)
             need = held_memory(part.held(units), part.gathered(layout), asked, self.device, layout, flying)

@@ -123,11 +123,9 @@ def lane_notes(
 ) -> tuple[str, ...]:
     """Return a note, with its place, for each CPU with fewer lanes than its links take; *keys*: keys of devices."""
     taken = sums_by_key((end, wire.count * (wire.part.lanes or 0)) for wire in wires for end in {wire.a, wire.b})
-    said: dict[tuple[str, int, int], list[str]] = {}
-    for name, device in devices.items():
-        part = device.part
-        if isinstance(part, CpuPart) and part.pcie_lanes is not None and taken.get(name, 0) > part.pcie_lanes:
-            said.setdefault((keys[name], taken[name], part.pcie_lanes), []).append(name)
+    cpus = ((name, device.part.pcie_lanes) for name, device in devices.items() if isinstance(device.part, CpuPart))
+    lacking = ((name, there) for name, there in cpus if there is not None and taken.get(name, 0) > there)
+    said = lists_by_key(((keys[name], taken[name], there), name) for name, there in lacking)
     notes = []
     for (key, used, there), names in said.items():
         simulated = "they are simulated at full width, which needs a switch, or links of fewer lanes"

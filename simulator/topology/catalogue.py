@@ -124,11 +124,8 @@ def _keys_at(kind: type[BaseModel], path: tuple[Any, ...]) -> dict[str, bool]:
     """Return the keys that the models along *path* allow, and whether each is needed; an unclear step counts not."""
     models: set[type[BaseModel]] = {kind}
     for step in path:
-        following: set[type[BaseModel]] = set()
-        for model in models:
-            field = model.model_fields.get(str(step))
-            if field is not None:
-                following |= _models_in(field.annotation)
+        there = (model.model_fields.get(str(step)) for model in models)
+        following = {model for field in there if field is not None for model in _models_in(field.annotation)}
         models = {m for m in models if _tag(m) == step} or following or models
     return {field.alias or name: field.is_required() for model in models for name, field in model.model_fields.items()}
 

@@ -25,9 +25,8 @@ _SOCKETS = re.compile(r"([1-9][0-9]?)\s*x\s+(.+)", re.IGNORECASE | re.ASCII)
 
 def load_topology(name: str, *, n_nodes: int | None = None, fabric: str | None = None) -> Topology:
     """Load *name*, a path, built-in or a part, with *n_nodes* joined by *fabric*; raises InputError."""
-    alone = _of_part(name)
-    if alone is not None:
-        return _resolve(parse_yaml(alone.encode(), name), None, n_nodes, fabric)
+    if (alone := _of_part(name)) is not None:
+        return _resolve(alone, None, n_nodes, fabric)
     path, shown = catalogue.find_topology(name)
     try:
         return _resolve(read_yaml(path, shown), path.parent, n_nodes, fabric)
@@ -49,15 +48,15 @@ def _refuse_dump(path: Path, shown: str) -> None:
         raise InputError(Fault(f"is {what}, not a topology; draft one with '{draft}'", shown, 1, 1))
 
 
-def _of_part(name: str) -> str | None:
-    """Return the YAML of a machine with only the part *name*, or with several of a CPU; None if no part is named."""
+def _of_part(name: str) -> YamlSource | None:
+    """Return the file of a machine with only the part *name*, or with several of a CPU; None if no part is named."""
     several = _SOCKETS.fullmatch(name)
     count, part = (int(several[1]), several[2]) if several else (1, name)
     is_cpu, is_gpu = part in catalogue.part_names("cpu"), part in catalogue.part_names("gpu") and not several
     if part in catalogue.builtin_topologies() or not (is_cpu or is_gpu):
         return None
     devices = f"cpu[0-{count - 1}]" if count > 1 else "cpu0" if is_cpu else "gpu0"
-    return f"schema_version: 1\nname: {part}\ndevices:\n  {devices}: {{part: {part}}}\n"
+    return parse_yaml(f"schema_version: 1\nname: {part}\ndevices:\n  {devices}: {{part: {part}}}\n".encode(), name)
 
 
 def topology_from_text(text: str | bytes, *, n_nodes: int | None = None, fabric: str | None = None) -> Topology:
@@ -198,9 +197,8 @@ def _fabric(name: str, spec: TopologyFile) -> LinkPart:
 
 def _node(lookup: Resolver, name: str, place: _Place, folder: Path | None) -> Topology | None:
     """Return a cluster's node *name*, None after a fault at *place*; raises InputError for faults in its own file."""
-    alone = _of_part(name)
-    if alone is not None:
-        return _resolve(parse_yaml(alone.encode(), name), None, None, None)
+    if (alone := _of_part(name)) is not None:
+        return _resolve(alone, None, None, None)
     try:
         path, shown = catalogue.find_topology(name, beside=folder)
     except InputError as error:

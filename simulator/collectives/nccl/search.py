@@ -341,10 +341,8 @@ class Search:
 
     def _nvls_heads(self, nvlink: float) -> tuple[int, float, float]:
         """Return the same for several machines, where each head's sum continues to a network device near it."""
-        near: dict[int, float] = {}
-        for (gpu, _), path in self.outward.items():
-            if path.kind <= _P2C:
-                near[gpu] = max(near.get(gpu, 0.0), path.bandwidth / 1000)
+        widths = ((gpu, path.bandwidth / 1000) for (gpu, _), path in self.outward.items() if path.kind <= _P2C)
+        near = {gpu: max(each) for gpu, each in lists_by_key(widths).items()}
         heads, chosen = 0, 0.0
         for speed in self.speeds:
             if heads and speed / chosen <= _SPARE:

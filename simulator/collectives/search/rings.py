@@ -1,6 +1,6 @@
 """The largest set of rings that a machine's links carry at once, by search (docs/decisions/collectives.md)."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from fractions import Fraction
 from itertools import permutations
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from simulator.network.fairshare import fair_rates
 from simulator.network.machine import near_each_other
 from simulator.network.route import Route
 from simulator.network.routing import Router
-from simulator.records import dataclass, replace
+from simulator.records import dataclass, replace, sums_by_key
 
 _ALL_ORDERS_UP_TO = 6
 _Lists = dict[int, list[int]]  # ranks or nodes, by host, rank or NIC
@@ -292,13 +292,10 @@ def _separate_chains(group: Communicator, ranks: list[int]) -> list[_Chain]:
     return [_Chain(chain) for chain in chosen.values()] if _evenly(chosen.values(), near, owners) else []
 
 
-def _evenly(chains: Iterable[tuple[int, ...]], near: _Lists, owners: _Lists) -> bool:
+def _evenly(chains: Collection[tuple[int, ...]], near: _Lists, owners: _Lists) -> bool:
     """Return whether each NIC sends as much as it receives if each chain leaves by the NICs of its last rank."""
-    balance: dict[int, Fraction] = {}
-    for first, *_, last in chains:
-        if any(last not in owners[nic] for nic in near[last]):
-            return False
-        for rank, sign in ((first, 1), (last, -1)):
-            for nic in near[rank]:
-                balance[nic] = balance.get(nic, Fraction()) + Fraction(sign, len(near[rank]))
+    if any(last not in owners[nic] for *_, last in chains for nic in near[last]):
+        return False
+    ends = (end for first, *_, last in chains for end in ((first, 1), (last, -1)))
+    balance = sums_by_key((nic, Fraction(sign, len(near[rank]))) for rank, sign in ends for nic in near[rank])
     return not any(balance.values())

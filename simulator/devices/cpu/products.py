@@ -68,9 +68,8 @@ def multiply_time(cpu: Cpu, kernel: Gemm, threads: int) -> tuple[float, float]:
         cores = min(threads, cpu.core_count)
         held = cache_bytes(cpu, len(cpu.caches) - 1, cores)
         ahead = cpu.constants(PassCosts).gather_rows_ahead * cores
-        packing_s += sum(
-            size * (max(0.0, 1.0 - held / (size * element)) * cpu.memory_latency_s / ahead) for size in copied
-        )
+        missed = ((size, max(0.0, 1.0 - held / (size * element))) for size in copied)
+        packing_s += sum(size * (share * cpu.memory_latency_s / ahead) for size, share in missed)
     return compute_s, batch * packing_s
 
 

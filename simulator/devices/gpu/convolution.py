@@ -280,9 +280,8 @@ def direct(problem: Problem, channels_last: bool) -> ConvolutionAlgorithm:
 def _by_torch(problem: Problem, channels_last: bool) -> bool:
     """Return whether PyTorch's own kernels compute it: depthwise, by planes, in fp32 or with a filter cuDNN lacks."""
     depthwise = problem.gpu.vendor == "nvidia" and 1 < problem.shape.groups == problem.shape.c_in
-    return (
-        depthwise and not channels_last and (problem.element_bytes == ELEMENT_BYTES["fp32"] or not _unrolled(problem))
-    )
+    lacking = problem.element_bytes == ELEMENT_BYTES["fp32"] or not _unrolled(problem)
+    return depthwise and not channels_last and lacking
 
 
 def _unrolled(problem: Problem) -> bool:
