@@ -26,7 +26,7 @@ KERNELS: tuple[Kernel, ...] = (
     Convolution(Conv2d(32, 256, 512, 28, 28, 1, 1), "bwd_data", "tf32"),
     Gemm(4096, 4096, 4096, "tf32"),
     Gemm(64, 30, 9, "tf32"),
-    Recurrence("lstm", "fwd", 32, 25, 512, 512, "tf32"),
+    Recurrence("lstm", 32, 25, 512, 512, "fwd", "tf32"),
 )
 
 

@@ -95,7 +95,7 @@ KERNELS: tuple[Kernel, ...] = (
     Rowwise("softmax", 64, 32, "fp32"),
     Pooling("max", "fwd", 2048, 512, 4, "fp32"),
     Gather("fwd", 64, 32, 128, "fp32"),
-    Recurrence("lstm", "fwd", 4, 8, 64, 64, "fp32"),
+    Recurrence("lstm", 4, 8, 64, 64, "fwd", "fp32"),
     FusedAttention("fwd", 4, 4, 4, 16, 16, 8, False, "fp32"),
 )
 PHASES: tuple[Phase, ...] = get_args(Phase)

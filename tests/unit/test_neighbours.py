@@ -30,7 +30,7 @@ KERNELS: tuple[Kernel, ...] = (
     KERNEL,
     Gemm(512, 1024, 768, "fp32", layout="NT"),
     Convolution(Conv2d(8, 64, 128, 56, 56, 3, 3), "bwd_data", "fp32"),
-    Recurrence("lstm", "fwd", 32, 25, 512, 512, "fp32"),
+    Recurrence("lstm", 32, 25, 512, 512, "fwd", "fp32"),
     Streaming("add", 1 << 20, 1 << 23, 1 << 22),
     Gather("fwd", 32768, 768, 0, "fp32"),
     Streaming("fill", 0, 0, 0),

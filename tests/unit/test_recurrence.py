@@ -22,7 +22,7 @@ from validate.tables.names import RowNames
 
 RECURRENCE = DEFAULT["recurrence"]
 
-LAYER = Recurrence("lstm", "fwd", 64, 50, 0, 1024, "fp32")
+LAYER = Recurrence("lstm", 64, 50, 0, 1024, "fwd", "fp32")
 
 
 def cost_s(device: str, kernel: Recurrence) -> float:
@@ -109,7 +109,7 @@ def test_errors_against_measurements(corpus: Path) -> None:
     assert statistics.median(errors) < 0.16
 
 
-PERSISTENT = Recurrence("lstm", "fwd", 32, 50, 256, 256, "fp16")
+PERSISTENT = Recurrence("lstm", 32, 50, 256, 256, "fwd", "fp16")
 
 
 def test_a_persistent_kernel_passes_the_batch_in_groups() -> None:

@@ -11,15 +11,14 @@ from simulator.workload.precision import ELEMENT_BYTES, Precision
 Cell = Literal["rnn", "lstm", "gru"]
 
 
+@dataclass(frozen=True, slots=True)
 class Cells:
     """The arithmetic of a recurrent layer's cells."""
-
-    __slots__ = ()
 
     cell: Cell
     batch: int
     timesteps: int
-    inputs: int
+    inputs: int = field(metadata={"least": 0})
     hidden: int
 
     @property
@@ -37,12 +36,7 @@ class Cells:
 class Recurrence(Cells, Product):
     """All time steps of a recurrent layer, as a vendor's library runs it."""
 
-    cell: Cell
     direction: Literal["fwd", "bwd_data", "bwd_weight"]
-    batch: int
-    timesteps: int
-    inputs: int
-    hidden: int
     precision: Precision
 
     @property
@@ -70,14 +64,8 @@ class Recurrence(Cells, Product):
 class Recurrent(Cells, OneKernel):
     """One recurrent layer over ``timesteps`` steps; with 0 ``inputs``, only the products with the state."""
 
-    cell: Cell
-    batch: int
-    timesteps: int
-    inputs: int = field(metadata={"least": 0})
-    hidden: int
-
     def in_direction(self, direction: Direction, precision: Precision) -> Recurrence:
-        return Recurrence(self.cell, direction, self.batch, self.timesteps, self.inputs, self.hidden, precision)
+        return Recurrence(self.cell, self.batch, self.timesteps, self.inputs, self.hidden, direction, precision)
 
     def parameter_gradients(self, precision: Precision) -> Kernels:
         return (self.in_direction("bwd_weight", precision),)
