@@ -351,18 +351,16 @@ def _titan_layout(layout: Layout, layers: int, found: Emission) -> None:
     schedule = "Interleaved1F1B" if layout.vp > 1 else schedules.get(layout.schedule, "1F1B")
     of_stage = -(-layers // (layout.pp * layout.vp))
     even = -(-layers // of_stage) == layout.pp * layout.vp
+    virtual = piped and layout.vp > 1 and not layout.blocks
     found.options |= {
         **{f"--parallelism.{axis}_parallel_degree": n if n > 1 else None for axis, n in degrees.items()},
         "--parallelism.data_parallel_replicate_degree": dp // each if dp != each else None,
         "--parallelism.data_parallel_shard_degree": each,
-        "--parallelism.fsdp_reshard_after_forward always": layout.zero == 3 and piped,
-        "--parallelism.fsdp_reshard_after_forward never": keeps,
+        "--parallelism.fsdp_reshard_after_forward": "always" if layout.zero == 3 and piped else keeps and "never",
         "--parallelism.enable_async_tensor_parallel": layout.tp > 1 and layout.tp_overlap,
         "--parallelism.pipeline_parallel_schedule": schedule if piped else None,
         "--parallelism.pipeline_parallel_split_points": titan_starts(layout.blocks),
-        "--parallelism.pipeline_parallel_layers_per_stage": of_stage
-        if piped and layout.vp > 1 and even and not layout.blocks
-        else None,
+        "--parallelism.pipeline_parallel_layers_per_stage": of_stage if virtual and even else None,
     }
     same = layout.zero in (0, 3) or layout.zero == (1 if piped else 2)
     uneven = f"vp={layout.vp} of {layers} layers; 2 is the default"
@@ -372,7 +370,7 @@ def _titan_layout(layout: Layout, layers: int, found: Emission) -> None:
         f"zero={layout.zero}; gradients are {'whole' if piped else 'sharded'} here": not same,
         "layers without sp; the sequence is split among ranks of tp": layout.tp > 1 and not layout.sp,
         f"a pipeline in the order of {layout.schedule}; 1F1B runs": piped and layout.schedule not in schedules,
-        uneven: piped and layout.vp > 2 and not even and not layout.blocks,
+        uneven: virtual and layout.vp > 2 and not even,
         f"ranks in the order {'-'.join(layout.order)}": layout.order != ORDER,
         f"etp={layout.etp}": layout.etp not in (None, layout.tp),
         f"cp_comm={layout.cp_comm}; keys circulate among parts of a sequence": layout.cp_comm != "p2p",
