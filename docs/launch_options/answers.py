@@ -189,19 +189,23 @@ def option_list(name: List) -> OptionList:
     return OptionList(data["source"], str(data["version"]), tuple(data["options"].split()), choices)
 
 
-def what_becomes_of(name: List) -> dict[str, tuple[Answer, str]]:
-    """Return what becomes of each option of the list *name*, and why of those that are not modelled or refused."""
+def what_becomes_of(name: List, most: int | None = None) -> dict[str, tuple[Answer, str]]:
+    """Return what becomes of each option of the list *name*, and why of those that are not modelled or refused.
+
+    *most* is the number of lines on which each is tried; None: all.
+    """
     found = option_list(name)
-    return {option: _answer(name, option, found.choices.get(option, ())) for option in found.options}
+    lines = _LINES.get(name, ("",))[:most]
+    return {option: _answer(name, lines, option, found.choices.get(option, ())) for option in found.options}
 
 
-def _answer(name: List, option: str, choices: tuple[str, ...]) -> tuple[Answer, str]:
-    """Return what values of *option* do on any of the lines: those of its own list, numbers, true, or none.
+def _answer(name: List, lines: Sequence[str], option: str, choices: tuple[str, ...]) -> tuple[Answer, str]:
+    """Return what values of *option* do on any of *lines*: those of its own list, numbers, true, or none.
 
     One of which some values are modelled and others are not is modelled, with what is simulated in place of these.
     """
     named, is_read = "", False
-    for line in _LINES.get(name, ("",)):
+    for line in lines:
         without = _read(name, line, option, None)
         for value in dict.fromkeys((*choices, "3", "2", "true", "")):
             try:

@@ -32,6 +32,7 @@ def test_transformer_engine_writes_the_scores_before_ampere(topology: str, fused
     assert sum(f"attention={attention}: runs from Ampere on" in note for note in notes) == (not fused)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("topology", "device", "attention", "said"),
     [

@@ -46,6 +46,7 @@ def certify(tmp_path: Path, cert: Path) -> int:
     return run_app(app, "validate", ["certify", str(cert), "--topology", folders.TOPOLOGY, *into])
 
 
+@pytest.mark.slow
 def test_a_certificate_calibrates_and_is_judged_by_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert certify(tmp_path, archive(tmp_path / "c.tar.gz", tmp_path / "in")) == 0, capsys.readouterr().err
     found = read_calibration(tmp_path / "c.yaml").devices[folders.PART].certificate
@@ -69,6 +70,7 @@ def test_a_certificate_calibrates_and_is_judged_by_steps(tmp_path: Path, capsys:
     assert f"certified on 2026-11-30 for {folders.PART}: " in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_exchanges_stay_uncalibrated(tmp_path: Path) -> None:
     assert certify(tmp_path, archive(tmp_path / "c.tar.gz", tmp_path / "in")) == 0
     devices = read_calibration(tmp_path / "c.yaml").devices

@@ -151,6 +151,7 @@ STEPS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STEPS)
 def test_a_step_is_written_and_read_back_to_the_same_plan(tmp_path, name):
     question = simulate(**STEPS[name]).question

@@ -269,6 +269,7 @@ def test_large_sizes_far_behind_the_others_are_slow_though_each_is_within_its_ba
     assert found.verdict == "slow"
 
 
+@pytest.mark.slow
 def test_a_cliff_is_slow_and_named() -> None:
     times = [(size, time_s * (6.0 if size > 1 << 25 else 1.0)) for size, time_s in times_of("dgx-h100", 2)]
     found = checked(as_log(times, hosts=2), "dgx-h100")

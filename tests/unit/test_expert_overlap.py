@@ -65,6 +65,7 @@ def exchanging_s(result: TrainingResult) -> float:
     return result.streams["ep communication"].busy_s
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 8, 24])
 def test_a_step_is_between_the_longest_and_the_sum(count: int) -> None:
     """Computing and exchanges of equal micro-batches: at least as long as each, at most as one after the other."""

@@ -143,6 +143,7 @@ def test_the_network_that_is_asked_about_is_enough_or_not(said) -> None:
         assert lines[-1] == f"next: --fabric {4 * int(rate[:-6])}Gbit/s, to see what a faster network gains"
 
 
+@pytest.mark.slow
 def test_a_change_that_may_exceed_the_memory_is_marked_wherever_it_stands(said) -> None:
     words = "--topology 1x-rtx-3090 --workload llama2-7b --batch 1 --recompute"
     lines = said(words, 1)
@@ -177,6 +178,7 @@ def test_the_slower_says_what_of_it_takes_longer_besides_communication(said) -> 
     assert re.search(r"times as long, as waiting for CPU launches takes \d+ ms", text)
 
 
+@pytest.mark.slow
 def test_ways_that_wait_for_their_cpu_are_asked_again_as_graphs(said) -> None:
     words = "--topology dgx-a100-80gb --workload megatron-8.3b --global-batch 64 --micro-batch 1 --framework megatron"
     lines = said(f"{words} --parallel tp=8 --parallel pp=8")
@@ -218,6 +220,7 @@ def test_one_process_waits_for_its_slowest_gpu_as_one_for_each_gpu_does() -> Non
     assert time_shares(one)["slowest"] > 0.0
 
 
+@pytest.mark.slow
 def test_a_run_of_few_failures_may_have_none() -> None:
     """Poisson: of 1.8 expected failures, 10 % of runs have none or fewer and 4 % more than 4; of 100, 87 to 113."""
     cycle = Cycle(3600.0, 0.0, 30.0, 0.0, 600.0, 180_000.0)

@@ -86,6 +86,7 @@ def test_more_of_one_device_are_no_machines() -> None:
     assert re.fullmatch(r"4 such GPUs with --parallel \S*fsdp --recompute", _words(asked)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("topology", "nodes"), [("p3.16xlarge", True), ("4x-v100-sxm2-pcie", False)])
 def test_nodes_are_offered_where_machines_have_a_network(topology: str, nodes: bool) -> None:
     asked = replace(question("llama2-13b"), where=Where(topology), options=replace(OPTIONS, precision="master-fp16"))

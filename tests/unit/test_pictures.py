@@ -304,6 +304,7 @@ def test_memory_over_a_step_is_highest_as_the_step_needs(where: str, asked: dict
         assert 0.15 < middle.at_s / result.step_time_s < 0.6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layout", "count"),
     [

@@ -165,6 +165,7 @@ def test_larger_micro_batches_are_tried_where_the_samples_are_given():
     assert all(each.step_time_s < found.step_time_s for each in found.alternatives)
 
 
+@pytest.mark.slow
 def test_each_remedy_comes_with_its_time_and_memory_the_fastest_first():
     asked: dict[str, object] = {"workload": "llama2-7b", "batch": 2, "sizes": ["layers=16"]}
     first = simulate("4x-a100-pcie", **asked)
@@ -186,6 +187,7 @@ def test_each_remedy_comes_with_its_time_and_memory_the_fastest_first():
         assert remedy.step_time_s == pytest.approx(with_it.step_time_s * first.samples / with_it.samples, rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework", ["megatron", "deepspeed-zero3", "tensorflow"])
 def test_a_framework_without_weights_in_four_bits_is_answered_without_them(framework):
     where, options = Where("dgx-h100"), StepOptions(framework=framework, optimizer="adam")

@@ -24,8 +24,8 @@ def priced(tmp_path: Path) -> list[str]:
     return files
 
 
-def asked(topology: str, more: str = "") -> list[str]:
-    return ["best", "--topology", topology, *ASKED.split(), *more.split()]
+def asked(topology: str, more: str = "", sizes: str = "--set layers=2") -> list[str]:
+    return ["best", "--topology", topology, *ASKED.split(), *sizes.split(), *more.split()]
 
 
 def test_each_machine_has_its_best(priced: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,6 +41,7 @@ def test_each_machine_has_its_best(priced: list[str], capsys: pytest.CaptureFixt
         assert f"--topology {file} " in each["ranking"][0]["command"]
 
 
+@pytest.mark.slow
 def test_the_answer_names_the_fastest_and_the_cheapest(priced: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(asked(",".join(priced))) == 0
     said = " ".join(capsys.readouterr().out.split())
@@ -51,6 +52,7 @@ def test_the_answer_names_the_fastest_and_the_cheapest(priced: list[str], capsys
     assert "the estimates of those simulated were " in said
 
 
+@pytest.mark.slow
 def test_without_prices_it_says_where_they_come_from(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(asked("dgx-h100,dgx-a100-80gb")) == 0
     assert "a machine's file gives its price (price_per_hour), by" in " ".join(capsys.readouterr().out.split())
@@ -70,11 +72,11 @@ def test_machines_of_one_name_are_refused(tmp_path: Path, capsys: pytest.Capture
 
 @pytest.mark.slow
 def test_a_machine_without_a_layout_is_named(priced: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    more = "--set layers=24 --set hidden=2048 --set heads=16"
-    assert run(asked("dgx-h100,8x-p100-pcie-dual-root", more)) == 0
+    sizes = "--set layers=24 --set hidden=2048 --set heads=16"
+    assert run(asked("dgx-h100,8x-p100-pcie-dual-root", sizes=sizes)) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "8x-p100-pcie-dual-root: no way to do the step is feasible" in said
-    assert run(asked("8x-p100-pcie-dual-root,8x-m40-dual-root", more)) == 2
+    assert run(asked("8x-p100-pcie-dual-root,8x-m40-dual-root", sizes=sizes)) == 2
     assert capsys.readouterr().err.count("no way to do the step is feasible") == 2
 
 
