@@ -3,7 +3,7 @@
 from simulator.devices import dispatch
 from simulator.devices.cpu import Cpu
 from simulator.devices.predict import Device, operator_costs
-from simulator.errors import InputError
+from simulator.errors import InputError, stated
 from simulator.host.answer import HostTime
 from simulator.network.machine import Machine
 from simulator.questions.single import CoreQuestion, LaunchQuestion
@@ -96,12 +96,11 @@ def core_answer(question: CoreQuestion, machine: Machine) -> HostTime:
         raise InputError(f"{machine.name} has no CPU of that name: {question.device or 'none at all'}")
     part = named[0].part
     assert isinstance(part, CpuPart)
-    if question.operation not in part.core_latency:
-        known = ", ".join(part.core_latency) or "none"
-        raise InputError(f"the part has no core_latency of {question.operation}; it has {known}")
+    known = ", ".join(part.core_latency) or "none"
+    lacks = f"the part has no core_latency of {question.operation}; it has {known}"
+    each_s = stated(part.core_latency.get(question.operation), lacks)
     if question.count < 1:
         raise InputError(f"count is at least 1; got {question.count}")
-    each_s = part.core_latency[question.operation]
     does = own_data("simulator.host", "reads.yaml")["a core"][question.operation]
     why = (f"{does}: {format_duration(each_s, 3)}",)
     return HostTime(question.count * each_s, "all of it" if question.count > 1 else "an operation", "the core", why)

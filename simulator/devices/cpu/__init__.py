@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from simulator.constants import DEFAULT, Constants, Values
-from simulator.errors import InputError
+from simulator.errors import InputError, stated
 from simulator.questions.calibration import Calibration
 from simulator.questions.where import CPU_LIBRARIES, CpuLibrary
 from simulator.records import dataclass, field, own_data
@@ -96,14 +96,9 @@ class Cpu:
 
     def core_flop_per_cycle(self, precision: Precision) -> int:
         """Return one core's FLOPs per cycle; raises InputError where the part does not support *precision*."""
-        try:
-            return self.flop_per_cycle[precision]
-        except KeyError:
-            known = ", ".join(self.flop_per_cycle)
-            raise InputError(
-                f"{self.name}: this CPU does not compute in {precision}; the part has {known} "
-                f"(what it has besides goes under flop_per_cycle:)"
-            ) from None
+        known = f"{', '.join(self.flop_per_cycle)} (what it has besides goes under flop_per_cycle:)"
+        lacks = f"{self.name}: this CPU does not compute in {precision}; the part has {known}"
+        return stated(self.flop_per_cycle.get(precision), lacks)
 
     def peak(self, precision: Precision) -> float:
         """Return the peak rate in FLOP/s of as many cores as there are threads; raises as core_flop_per_cycle does."""

@@ -6,7 +6,7 @@ from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 from simulator.constants import DEFAULT, Constants
-from simulator.errors import InputError, mention
+from simulator.errors import InputError, mention, stated
 from simulator.questions.calibration import Calibration
 from simulator.questions.where import Month
 from simulator.records import dataclass, field, own_data, replace
@@ -81,13 +81,9 @@ class Gpu:
 
     def peak(self, precision: Precision) -> float:
         """Return the peak rate in FLOP/s; raises InputError where the data sheet has none for *precision*."""
-        try:
-            return self.peak_flops_per_s[precision]
-        except KeyError:
-            known = ", ".join(self.peak_flops_per_s)
-            raise InputError(
-                f"{self.name}: no peak rate for {precision}; the part has {known or 'none'} (add it under peak:)"
-            ) from None
+        known = ", ".join(self.peak_flops_per_s) or "none"
+        lacks = f"{self.name}: no peak rate for {precision}; the part has {known} (add it under peak:)"
+        return stated(self.peak_flops_per_s.get(precision), lacks)
 
 
 def gpu_from_part(
