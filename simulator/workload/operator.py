@@ -84,7 +84,8 @@ class Operator(metaclass=KindOfCard):
     those at the places ``indices`` hold integers (words, labels).
 
     ``host_constant`` names the host's time for the call beyond that of any call (``dispatch.json`` of the
-    constants).  ``issued``: the calls that the host makes, forward and backward.
+    constants).  ``issued``: the calls that the host makes, forward and backward; ``read_by_host``: whether it reads a
+    number of the device then.
 
     ``fp32_in_mixed``: what a graph in mixed precision computes in fp32; ``fp32_always``: with weights in half precision
     too.  ``quantised``: what a network quantised after training multiplies in integers; ``narrow``: what recipes with
@@ -114,6 +115,7 @@ class Operator(metaclass=KindOfCard):
     indices: ClassVar[tuple[int, ...]] = ()
     host_constant: ClassVar[str] = ""
     issued: ClassVar[tuple[int, int]] = (1, 1)
+    read_by_host: ClassVar[tuple[bool, bool]] = (False, False)
     fp32_in_mixed: ClassVar[bool] = False
     fp32_always: ClassVar[bool] = False
     quantised: ClassVar[bool] = False
@@ -192,7 +194,7 @@ class Operator(metaclass=KindOfCard):
 
     def host_reads(self, phase: Phase) -> bool:
         """Return whether the host reads a number of the device in *phase*, and so waits for it."""
-        return False
+        return self.read_by_host[phase != "fwd"]
 
     # -- the backward pass -----------------------------------------------------------
 

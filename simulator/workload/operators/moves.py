@@ -257,9 +257,6 @@ class RowsFound(Operator):
     def input_gradients(self, precision: Precision) -> Kernels:
         return ()  # places have none
 
-    def host_reads(self, phase: Phase) -> bool:
-        return phase == "fwd"
-
 
 @dataclass(frozen=True, slots=True)
 class RanksFound(RowsFound):

@@ -133,9 +133,6 @@ class InPlaceCrossEntropy(_Loss):
     def input_gradients(self, precision: Precision) -> Kernels:
         return streamed(self.rows * self.cols, precision, ("exp", 1, 1))
 
-    def host_reads(self, phase: Phase) -> bool:
-        return phase != "fwd"
-
     def saved_bytes(self, element_bytes: int) -> int:
         return 3 * self.rows * STATISTIC_BYTES  # each row's maximum, sum and label's score
 

@@ -20,6 +20,8 @@ from simulator.workload.torch_import.faults import fault_of
 from simulator.workload.torch_import.request import TorchRequest
 
 _PACKAGES = frozenset(("torchvision", "torchaudio", "timm", "transformers", "diffusers"))  # common sources of factories
+Parts = tuple[Any, Any, Callable[[Any], Any] | None]
+"""A module, its inputs, and its loss."""
 _RETURNS = "a torch.nn.Module, (module, inputs) or (module, inputs, loss)"
 
 
@@ -66,7 +68,7 @@ def build_subject(request: TorchRequest, sizes: Mapping[str, int]) -> Subject:
                     f"{what}: nothing says what goes in; return (module, inputs) from the factory, or write the shape "
                     f"of one input behind it: torch:{request.module}:{request.factory}:3x224x224"
                 )
-            return _subject(what, request.factory, module, inputs, loss, values, sizes, accepted)
+            return _subject(what, request.factory, (module, inputs, loss), values, sizes, accepted)
         if inputs is not None:
             raise InputError(f"{what}: the factory says what goes in, and so does the workload; leave one out")
         if "batch" not in sizes:
@@ -77,7 +79,7 @@ def build_subject(request: TorchRequest, sizes: Mapping[str, int]) -> Subject:
             dtype = floating if shape.dtype == "float32" else getattr(torch, shape.dtype)
             made.append(torch.empty((sizes["batch"], *shape.sizes), dtype=dtype, device="meta"))
         accepted["batch"] = sizes["batch"]
-        return _subject(what, request.factory, module, tuple(made), loss, values, sizes, accepted)
+        return _subject(what, request.factory, (module, tuple(made), loss), values, sizes, accepted)
 
 
 def subject_of_module(module: Any, inputs: Any, loss: Callable[[Any], Any] | None) -> Subject:
@@ -94,23 +96,17 @@ def subject_of_module(module: Any, inputs: Any, loss: Callable[[Any], Any] | Non
     own, inputs, loss = _parts((copy.deepcopy(module, without_data), inputs, loss), what)
     if inputs is None:
         raise InputError(f"{what}: nothing says what goes in; give inputs: a tensor, a tuple, or a dict by name")
-    return _subject(what, type(module).__name__, own, inputs, loss, KnownValues(), {}, {})
+    return _subject(what, type(module).__name__, (own, inputs, loss), KnownValues(), {}, {})
 
 
 def _subject(
-    what: str,
-    name: str,
-    module: Any,
-    inputs: Any,
-    loss: Callable[[Any], Any] | None,
-    values: KnownValues,
-    sizes: Mapping[str, int],
-    accepted: Mapping[str, int],
+    what: str, name: str, parts: Parts, values: KnownValues, sizes: Mapping[str, int], accepted: Mapping[str, int]
 ) -> Subject:
-    """Return the subject with *inputs* on ``meta``; *accepted* are those of *sizes* that the factory took.
+    """Return the subject with inputs on ``meta``; *accepted* are those of *sizes* that the factory took.
 
     Its batch size is the one passed to the factory, or the first dimension of the inputs.
     """
+    module, inputs, loss = parts
 
     def moved(leaf: Any) -> Any:
         return values.moved(leaf) if isinstance(leaf, torch.Tensor) else leaf
@@ -215,7 +211,7 @@ def _call(factory: Callable[..., Any], accepted: Mapping[str, int], values: Know
         raise fault_of(error, doing) from None
 
 
-def _parts(made: Any, what: str) -> tuple[Any, Any, Callable[[Any], Any] | None]:
+def _parts(made: Any, what: str) -> Parts:
     parts = made if isinstance(made, tuple) else (made,)
     if not 1 <= len(parts) <= 3 or not isinstance(parts[0], torch.nn.Module):
         raise InputError(f"{what}: the factory returned {_described(made)}; it must return {_RETURNS}")

@@ -6,52 +6,44 @@ from math import ceil
 from typing import Any
 
 from simulator.records import own_data
-from simulator.workload.zoo.builder import Tensor, pair
+from simulator.workload.zoo.builder import Pooled, Tensor, pair
 from simulator.workload.zoo.resnet import prelu, squeeze_excite
 
 _SIZES = own_data("simulator.workload.zoo", "stages.json")
 
 
-def inception(
-    x: Tensor,
-    classes: int,
-    layers: str,
-    *,
-    bias: bool = False,
-    norm: bool = True,
-    drops: bool = True,
-    rounds_up: bool = False,
-    ending: str = "",
-    auxiliary: str = "",
-) -> tuple[Tensor, ...]:
-    """Return the logits of the network whose *layers* ``stages.json`` has and, in training, an auxiliary classifier's.
+def inception(x: Tensor, classes: int, variant: str) -> tuple[Tensor, ...]:
+    """Return the logits of the *variant* whose layers ``stages.json`` has and, in training, an auxiliary classifier's.
 
     Each layer has its name and a convolution's channels, kernel (1), stride (1) and padding (half of the kernel); or a
     pool's kind, stride and padding; or branches, lists of layers that begin with their input, whose results are put
-    side by side.  Convolutions, whose names end with *ending*, have a *bias* or not, and a *norm* or not; *rounds_up*:
-    pools do, with sizes.  The classifier reads what the layer *auxiliary* reads.
+    side by side.  Convolutions, whose names end with ``ending``, have a ``bias`` or not, and a ``norm`` or not;
+    ``rounds_up``: pools do, with sizes.  The classifier reads what the layer ``auxiliary`` reads; ``drops``: the last
+    one drops some of what it reads.
     """
+    kind = _SIZES[variant]
 
     def layer(x: Tensor, name: str, first: Any, second: Any = 1, stride: int = 1, pad: int | None = None) -> Tensor:
         if isinstance(first, str):
-            return x.pool(name, 3, kind="avg" if first == "avg" else "max", stride=second, pad=stride, ceil=rounds_up)
+            pooled: Pooled = "avg" if first == "avg" else "max"
+            return x.pool(name, 3, kind=pooled, stride=second, pad=stride, ceil=kind["rounds_up"])
         if isinstance(first, list):
             one, *others = (reduce(lambda y, each: layer(y, name + each[0], *each[1:]), rows, x) for rows in first)
             return one.concat(f"{name}.cat", *others)
         height, width = pair(second)
         pads = (height // 2, width // 2) if pad is None else pad
-        x = x.conv(name + ending, first, (height, width), stride=stride, pad=pads, bias=bias)
-        return (x.batch_norm(f"{name}.bn") if norm else x).relu(f"{name}.relu")
+        x = x.conv(name + kind["ending"], first, (height, width), stride=stride, pad=pads, bias=kind["bias"])
+        return (x.batch_norm(f"{name}.bn") if kind["norm"] else x).relu(f"{name}.relu")
 
     also: tuple[Tensor, ...] = ()
-    for name, *sizes in _SIZES[layers]:
-        if name == auxiliary and x.net.training:
+    for name, *sizes in kind["layers"]:
+        if name == kind["auxiliary"] and x.net.training:
             y = x.pool("AuxLogits.avg_pool", 5, kind="avg", stride=3)
             y = layer(layer(y, "AuxLogits.conv0", 128), "AuxLogits.conv1", 768, 5, 1, 0)
             also = (y.adaptive_avg_pool("AuxLogits.avgpool").flatten().linear("AuxLogits.fc", classes),)
         x = layer(x, name, *sizes)
     x = x.adaptive_avg_pool("avgpool").flatten()
-    return (x.dropout("dropout") if drops else x).linear("fc", classes), *also
+    return (x.dropout("dropout") if kind["drops"] else x).linear("fc", classes), *also
 
 
 _STAGES = _SIZES["efficientnet"]  # each: expansion, side of the kernel, stride, channels, blocks
