@@ -31,7 +31,7 @@ Cells = dict[str, str | int]
 def run(**cells: str | int) -> Any:
     operator = _Operator({"phase": "fwd", "dtype": "fp32", "rows": 6, "cols": 8, **cells}, torch.device("cpu"))
     with torch.no_grad():
-        call: Callable[[], Any] = getattr(operator, str(cells["op"]))()
+        call: Callable[[], Any] = operator.made()
     return call()
 
 
@@ -71,7 +71,7 @@ def test_functions_keep_the_size(variant: str) -> None:
 @pytest.mark.parametrize("rule", ["momentum", "momentum-fused"])
 def test_an_update_changes_all_its_parameters(rule: str) -> None:
     cells: Cells = {"op": "update", "variant": rule, "phase": "fwd", "dtype": "fp32", "rows": 2, "cols": 8}
-    step: Any = _Operator(cells, torch.device("cpu")).update()
+    step: Any = _Operator(cells, torch.device("cpu")).made()
     before = [each.detach().clone() for group in step.__self__.param_groups for each in group["params"]]
     step()
     after = [each for group in step.__self__.param_groups for each in group["params"]]

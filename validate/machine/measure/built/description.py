@@ -84,21 +84,15 @@ def description_of(found: Mapping[str, Any]) -> Description:
     """Return the network in the document *found*; raises ValueError, KeyError, TypeError or AttributeError."""
     if found["schema_version"] != _VERSION:
         raise ValueError(f"schema_version must be {_VERSION}")
-    layers = tuple(
-        DescribedLayer(
-            str(raw["name"]),
-            str(raw["operator"]),
-            dict(raw["sizes"]),
-            tuple(int(n) for n in raw["inputs"]),
-            int(raw["output"]),
-            tuple(DescribedParameter(str(own), int(n), bool(trained)) for own, n, trained in raw.get("parameters", ())),
-            bool(raw.get("in_place")),
-        )
-        for raw in found["layers"]
-    )
+    layers = []
+    for raw in found["layers"]:
+        said = str(raw["name"]), str(raw["operator"]), dict(raw["sizes"]), tuple(map(int, raw["inputs"]))
+        output, parameters = int(raw["output"]), raw.get("parameters", ())
+        own = tuple(DescribedParameter(str(name), int(n), bool(trained)) for name, n, trained in parameters)
+        layers.append(DescribedLayer(*said, output, own, bool(raw.get("in_place"))))
     fed = tuple(sorted({number for layer in layers for number in layer.inputs} - {layer.output for layer in layers}))
     elements, samples = tuple(map(int, found["elements"])), int(found["samples"])
-    return Description(str(found["network"]), layers, elements, samples, str(found["sample"]), fed)
+    return Description(str(found["network"]), tuple(layers), elements, samples, str(found["sample"]), fed)
 
 
 FILE = Path(__file__).with_name("builtin.jsonl.xz")
@@ -166,11 +160,11 @@ def _of_batch(value: Any, batch: int) -> Any:
 Cells = dict[str, str | int]
 OPERATORS: Mapping[str, Any] = json.loads(Path(__file__).with_name("operators.json").read_text(encoding="utf-8"))
 """Elementwise ``functions`` that are measured, with the number of tensors that they read, and those of them
-``with_gradient`` kernels of their own; an operator's ``cells`` by size, where others are usual; ``products``; operators
-that autocast computes ``in_fp32``; the phases of ``backward`` passes; and the sizes whose product an operator ``reads``
-of each input, the last of all that follow.  Of functions: those ``of_two`` tensors, ``choosing`` by a mask that stays
-in the cache, ``losses``; what torch has ``renamed``, gives an ``in_place_option`` and no function of its own, or has
-``not_in_torch``; ``no_unary`` functions.
+``with_gradient`` kernels of their own, in torch.ops.aten; an operator's ``cells`` by size, where others are usual;
+``products``; operators that autocast computes ``in_fp32``; the phases of ``backward`` passes; and the sizes whose
+product an operator ``reads`` of each input, the last of all that follow.  Of functions: those ``of_two`` tensors,
+``choosing`` by a mask that stays in the cache, ``losses``; what torch has ``renamed``, gives an ``in_place_option`` and
+no function of its own, or has ``not_in_torch``; ``no_unary`` functions.
 """
 
 
@@ -197,11 +191,8 @@ def operator_parts(
         if layer.operator in ("Conv2d", "BatchNorm", "Pool") and channels_last and not reason:
             cells["variant"] = "channels_last"
         trains = phase in ("train", "bwd") and not reason
-        backward = (
-            ("bwd",)
-            if cells.get("variant") in OPERATORS["with_gradient"]
-            else OPERATORS["backward"].get(str(cells["op"]), ())
-        )
+        of_function = ("bwd",) if cells.get("variant") in OPERATORS["with_gradient"] else ()
+        backward = of_function or OPERATORS["backward"].get(str(cells["op"]), ())
         for each in ("fwd", *(backward if trains else ())):
             mine = {**cells, "phase": each}
             if each != "fwd" and cells["op"] == "linear":

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from torch.nn import functional as F  # noqa: N812  torch's own short name
 
 from validate.machine.measure.bench import Bench, QueuedStopwatch
-from validate.machine.measure.built.description import operator_parts
+from validate.machine.measure.built.description import OPERATORS, operator_parts
 from validate.machine.measure.built.shapes import unary
 from validate.machine.measure.case import Case, Columns, Mode, TimedWork, Unavailable
 from validate.machine.measure.cases.shapes import CallLimits, OperatorCase, shapes, sized
@@ -104,7 +105,7 @@ def _build(shape: OperatorCase, mode: Mode, cache: str, bench: Bench) -> TimedWo
     sets = 1 if cache == "warm" else max(2, math.ceil(3 * bench.cache_bytes / shape.bytes))
     operator = _Operator(shape.cells, bench.device)
     with torch.no_grad():
-        runs: list[Run] = [getattr(operator, str(shape.cells["op"]))() for _ in range(sets)]
+        runs: list[Run] = [operator.made() for _ in range(sets)]
     watch = None
     if operator.taped and mode == "graph":  # work that cannot be captured is queued in a blocked stream
         mode, watch = "stream", QueuedStopwatch(bench)
@@ -113,13 +114,16 @@ def _build(shape: OperatorCase, mode: Mode, cache: str, bench: Bench) -> TimedWo
 
 
 class _Operator:
+    """An operator in a phase, as *cells* say; the method of its name takes those of the sizes that it asks for."""
+
     def __init__(self, cells: Mapping[str, str | int], device: Any) -> None:
         self.cells, self.device = cells, device
         self.phase, self.variant = cells["phase"], cells.get("variant", "")
         self.taped = False  # whether the work cannot be captured in a graph
 
-    def sizes(self, *names: str) -> list[int]:
-        return [int(self.cells[name]) for name in names]
+    def made(self) -> Run:
+        make: Callable[..., Run] = getattr(self, str(self.cells["op"]))
+        return make(*(int(self.cells[name]) for name in signature(make).parameters))
 
     def tensor(self, *sizes: int) -> Any:
         """Return a random tensor; zeros would lower the power draw and so raise the clock."""
@@ -139,18 +143,15 @@ class _Operator:
         seed = gradient(y)
         return lambda: torch.autograd.grad(y, trained, seed, retain_graph=True)
 
-    def linear(self) -> Run:
-        batch, rows, n, k = self.sizes("batch", "m", "n", "k")
-        m = batch * rows
-        x, weight = self.tensor(m, k), self.tensor(n, k)
+    def linear(self, batch: int, m: int, n: int, k: int) -> Run:
+        x, weight = self.tensor(batch * m, k), self.tensor(n, k)
         if self.phase == "fwd":
             bias = None if self.variant == "lm_head" else self.tensor(n)
             return lambda: F.linear(x, weight, bias)
-        gradient = self.tensor(m, n)
+        gradient = self.tensor(batch * m, n)
         return lambda: torch.mm(gradient, weight) if self.phase == "bwd_data" else torch.mm(gradient.t(), x)
 
-    def matmul(self) -> Run:
-        m, n, k = self.sizes("m", "n", "k")
+    def matmul(self, m: int, n: int, k: int) -> Run:
         a = self.tensor(m, k)
         if self.cells["dtype"] == "fp8":
             right, one = self.tensor(n, k).t(), torch.ones((), device=self.device)
@@ -158,26 +159,23 @@ class _Operator:
         b = self.tensor(k, n)
         return lambda: torch.mm(a, b)
 
-    def bmm(self) -> Run:
-        batch, m, n, k = self.sizes("batch", "m", "n", "k")
+    def bmm(self, batch: int, m: int, n: int, k: int) -> Run:
         a, b = self.tensor(batch, m, k), self.tensor(batch, k, n)
         return lambda: torch.bmm(a, b)
 
-    def conv2d(self) -> Run:
-        batch, c_in, c_out, image, kernel = self.sizes("batch", "c_in", "c_out", "h_in", "kernel_h")
-        stride, pad, groups = self.sizes("stride", "pad", "groups")
-        x = self.tensor(batch, c_in, image, image).contiguous(memory_format=self.form)
-        weight = self.tensor(c_out, c_in // groups, kernel, kernel).contiguous(memory_format=self.form)
+    def conv2d(self, batch: int, c_in: int, c_out: int, h_in: int, kernel_h: int, stride: int, pad: int) -> Run:
+        groups = int(self.cells["groups"])
+        x = self.images(batch, c_in, h_in, h_in)
+        weight = self.images(c_out, c_in // groups, kernel_h, kernel_h)
         if self.phase == "fwd":
             return lambda: F.conv2d(x, weight, None, stride, pad, 1, groups)
-        out = (image + 2 * pad - kernel) // stride + 1
-        gradient = self.tensor(batch, c_out, out, out).contiguous(memory_format=self.form)
+        out = (h_in + 2 * pad - kernel_h) // stride + 1
+        gradient = self.images(batch, c_out, out, out)
         wanted = [self.phase == "bwd_data", self.phase == "bwd_weight", False]
         backward, two = torch.ops.aten.convolution_backward, ([stride] * 2, [pad] * 2, [1, 1])
         return lambda: backward(gradient, x, weight, None, *two, False, [0, 0], groups, wanted)
 
-    def layer_norm(self) -> Run:
-        rows, cols = self.sizes("rows", "cols")
+    def layer_norm(self, rows: int, cols: int) -> Run:
         x, weight, bias = self.tensor(rows, cols), self.tensor(cols), self.tensor(cols)
         if self.phase == "fwd":
             return lambda: F.layer_norm(x, (cols,), weight, bias)
@@ -185,28 +183,22 @@ class _Operator:
         gradient, backward = self.tensor(rows, cols), torch.ops.aten.native_layer_norm_backward
         return lambda: backward(gradient, x, [cols], mean, inverse, weight, bias, [True, True, True])
 
-    def softmax(self) -> Run:
-        x = self.tensor(*self.sizes("rows", "cols"))
+    def softmax(self, rows: int, cols: int) -> Run:
+        x = self.tensor(rows, cols)
         if self.phase == "fwd":
             return lambda: torch.softmax(x, -1)
         result, gradient = torch.softmax(x, -1), torch.randn_like(x)
         backward = torch.ops.aten._softmax_backward_data
         return lambda: backward(gradient, result, -1, x.dtype)
 
-    def elementwise(self) -> Run:
-        x = self.tensor(*self.sizes("rows", "cols"))
+    def elementwise(self, rows: int, cols: int) -> Run:
+        x = self.tensor(rows, cols)
         aten = torch.ops.aten
         if self.phase != "fwd":
             y = torch.randn_like(x)
-            mask = x > 0 if self.variant == "dropout" else None
-            backward: dict[Any, Run] = {
-                "relu": lambda: aten.threshold_backward(y, x, 0),
-                "tanh": lambda: aten.tanh_backward(y, x),
-                "gelu": lambda: aten.gelu_backward(y, x),
-                "silu": lambda: aten.silu_backward(y, x),
-                "dropout": lambda: aten.native_dropout_backward(y, mask, 2.0),
-            }
-            return backward[self.variant]
+            backward = getattr(aten, OPERATORS["with_gradient"][self.variant])
+            saved = (x > 0, 2.0) if self.variant == "dropout" else (x, 0) if self.variant == "relu" else (x,)
+            return lambda: backward(y, *saved)
         if self.variant == "dropout":
             return lambda: aten.native_dropout(x, 0.5, True)
         of, _, how = str(self.variant).partition("_")
@@ -225,32 +217,27 @@ class _Operator:
         assert one is not None
         return lambda: one(x)
 
-    def cast(self) -> Run:
-        x, to = self.tensor(*self.sizes("rows", "cols")), getattr(torch, _DTYPES[str(self.variant)])
+    def cast(self, rows: int, cols: int) -> Run:
+        x, to = self.tensor(rows, cols), getattr(torch, _DTYPES[str(self.variant)])
         return lambda: x.to(to)
 
-    def copy(self) -> Run:
-        x = self.tensor(*self.sizes("rows", "cols"))
+    def copy(self, rows: int, cols: int) -> Run:
+        x = self.tensor(rows, cols)
+        turned = x.t() if self.variant == "transposed" else x
         if self.variant == "strided" and x.numel() % _SWAPPED == 0:  # as heads change places with positions
             turned = x.view(-1, 16, _SWAPPED // 16).transpose(0, 1)
-        elif self.variant == "transposed":
-            turned = x.t()
-        elif self.variant:
+        elif self.variant not in ("", "transposed"):
             raise Unavailable(f"a strided copy is of blocks of {_SWAPPED} numbers")
-        else:
-            turned = x
         same = torch.contiguous_format
         return lambda: turned.clone(memory_format=same)
 
-    def sum(self) -> Run:
-        columns, rows = self.sizes("rows", "cols")
-        x = self.tensor(rows, columns)
+    def sum(self, rows: int, cols: int) -> Run:
+        x = self.tensor(cols, rows)
         return lambda: x.sum(0)
 
-    def update(self) -> Run:
+    def update(self, rows: int, cols: int) -> Run:
         rule, _, fused = str(self.variant).partition("-")
-        count, size = self.sizes("rows", "cols")
-        parameters = [torch.nn.Parameter(self.tensor(size)) for _ in range(count)]
+        parameters = [torch.nn.Parameter(self.tensor(cols)) for _ in range(rows)]
         for each in parameters:
             each.grad = torch.randn_like(each)
         how: dict[str, Any] = {"fused": True} if fused else {}
@@ -261,65 +248,56 @@ class _Operator:
         step: Run = rule_of.step
         return step
 
-    def max_pool(self) -> Run:
-        batch, channels, height, width = self.sizes("batch", "c_in", "h_in", "w_in")
-        window, stride, pad = self.sizes("kernel_h", "stride", "pad")
-        x = self.tensor(batch, channels, height, width).contiguous(memory_format=self.form)
-        return self.in_phase([x], lambda x: F.max_pool2d(x, window, stride, pad), torch.ones_like)
+    def images(self, *sizes: int) -> Any:
+        form = torch.channels_last if self.variant == "channels_last" else torch.contiguous_format
+        return self.tensor(*sizes).contiguous(memory_format=form)
 
-    @property
-    def form(self) -> Any:
-        return torch.channels_last if self.variant == "channels_last" else torch.contiguous_format
+    def max_pool(self, batch: int, c_in: int, h_in: int, w_in: int, kernel_h: int, stride: int, pad: int) -> Run:
+        images = self.images(batch, c_in, h_in, w_in)
+        return self.in_phase([images], lambda x: F.max_pool2d(x, kernel_h, stride, pad), torch.ones_like)
 
-    def batch_norm(self) -> Run:
-        batch, channels, height, width = self.sizes("batch", "c_in", "h_in", "w_in")
-        images = self.tensor(batch, channels, height, width).contiguous(memory_format=self.form)
-        inputs = images, self.tensor(channels), self.tensor(channels)
+    def batch_norm(self, batch: int, c_in: int, h_in: int, w_in: int) -> Run:
+        inputs = self.images(batch, c_in, h_in, w_in), self.tensor(c_in), self.tensor(c_in)
         mean, variance = torch.zeros_like(inputs[1]), torch.ones_like(inputs[1])
         call = partial(F.batch_norm, training=True)
         return self.in_phase(inputs, lambda x, *own: call(x, mean, variance, *own), torch.randn_like)
 
-    def embedding(self) -> Run:
-        rows, cols = self.sizes("rows", "cols")
+    def embedding(self, rows: int, cols: int) -> Run:
         words = max(1024, min(rows, 50257))
         table, indices = self.tensor(words, cols), torch.randint(words, (rows,), device=self.device)
         return lambda: F.embedding(indices, table)
 
-    def attention(self) -> Run:
+    def attention(self, batch: int, m: int, n: int, k: int) -> Run:
         """Return attention of ``batch`` heads in all: one a sequence, or ``heads`` on ``kv_heads``."""
-        batch, queries, keys, size = self.sizes("batch", "m", "n", "k")
         heads, kv_heads = (int(self.cells.get(name) or 1) for name in ("heads", "kv_heads"))
-        of = ((heads, queries), (kv_heads, keys), (kv_heads, keys))
-        inputs = [self.tensor(batch // heads, count, length, size) for count, length in of]
+        of = ((heads, m), (kv_heads, n), (kv_heads, n))
+        inputs = [self.tensor(batch // heads, count, length, k) for count, length in of]
         shared = {"enable_gqa": True} if kv_heads != heads else {}
         call = partial(F.scaled_dot_product_attention, is_causal=self.variant == "causal", **shared)
         return self.in_phase(inputs, call, torch.ones_like)
 
-    def cross_entropy(self) -> Run:
-        rows, cols = self.sizes("rows", "cols")
+    def cross_entropy(self, rows: int, cols: int) -> Run:
         inputs = self.tensor(rows, cols), torch.randint(cols, (rows,), device=self.device)
         return self.in_phase(inputs, F.cross_entropy, torch.ones_like)
 
-    def permute(self) -> Run:
-        rows, cols, chosen = self.sizes("rows", "cols", "batch")
-        x, order = self.tensor(rows, cols), torch.randint(rows, (rows * chosen,), device=self.device)
+    def permute(self, rows: int, cols: int, batch: int) -> Run:
+        x, order = self.tensor(rows, cols), torch.randint(rows, (rows * batch,), device=self.device)
         return lambda: x.index_select(0, order)
 
-    def grouped_linear(self) -> Run:
-        experts, m, n, k = self.sizes("batch", "m", "n", "k")
+    def grouped_linear(self, batch: int, m: int, n: int, k: int) -> Run:
+        """Return the products of ``batch`` experts with ``m`` rows each."""
         product = getattr(F, "grouped_mm", None)
         if product is None:
             raise Unavailable("this torch has no grouped_mm for experts; 2.10 and later have")
-        ends = torch.arange(1, experts + 1, dtype=torch.int32, device=self.device) * m
-        x, weight, y = self.tensor(experts * m, k), self.tensor(experts, n, k), self.tensor(experts * m, n)
+        ends = torch.arange(1, batch + 1, dtype=torch.int32, device=self.device) * m
+        x, weight, y = self.tensor(batch * m, k), self.tensor(batch, n, k), self.tensor(batch * m, n)
         if self.phase == "fwd":
             return lambda: product(x, weight.transpose(-2, -1), offs=ends)
         return lambda: product(y, weight, offs=ends) if self.phase == "bwd_data" else product(y.t(), x, offs=ends)
 
-    def lstm(self) -> Run:
-        batch, hidden, steps = self.sizes("batch", "hidden", "timesteps")
+    def lstm(self, batch: int, hidden: int, timesteps: int) -> Run:
         layer = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}[str(self.cells["op"])](hidden, hidden)
-        x = self.tensor(steps, batch, hidden)
+        x = self.tensor(timesteps, batch, hidden)
         layer = layer.to(device=self.device, dtype=x.dtype).eval()
         self.taped = True  # no autograd, but the library allocates its own workspace
         run: Run = torch.no_grad()(partial(layer, x))
