@@ -145,14 +145,14 @@ def test_sensors_read_and_never_set(monkeypatch: pytest.MonkeyPatch) -> None:
     module.Sensors("7f1d").look()  # reads nothing: there is no such GPU
     found.look()
     readings = found.take()
-    assert (readings.sm_clock_mhz, readings.memory_clock_mhz, readings.power_w) == (1755, 2619, 651)
-    assert readings.temperature_c is None
+    assert (readings.sm_clock_MHz, readings.memory_clock_MHz, readings.power_W) == (1755, 2619, 651)
+    assert readings.temperature_C is None
     assert readings.throttled == "hardware thermal; power cap"
-    assert found.take().power_w is None
+    assert found.take().power_W is None
     monkeypatch.setattr(Nvml, "instant_mw", 702_000)
     found._last_s = 0.0
     found.look()
-    assert found.take().power_w == 702
+    assert found.take().power_W == 702
     assert found.limits() == {}
 
     def most(_: Any, handle: Any, kind: int, value: Any) -> int:

@@ -26,12 +26,12 @@ _HELD = 0.5  # of the power limit: a board that draws less is not held by it, bu
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """Sensor readings while a case ran: medians, and all reasons for throttling; None where unavailable."""
+    """Sensor readings while a case ran, by column: medians, and all reasons for throttling; None where unavailable."""
 
-    sm_clock_mhz: float | None = None
-    memory_clock_mhz: float | None = None
-    power_w: float | None = None
-    temperature_c: float | None = None
+    sm_clock_MHz: float | None = None
+    memory_clock_MHz: float | None = None
+    power_W: float | None = None
+    temperature_C: float | None = None
     throttled: str = ""
 
     @property

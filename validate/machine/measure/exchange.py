@@ -224,7 +224,15 @@ class OverDevices(_Stands):
                 self._adding[stand].wait_event(arrived)
                 self._adding[receive.move.src].wait_event(arrived)
         for stand, part in step.items():
-            self._add(stand, part)
+            if all(receive.staged is None for receive in part.receives):
+                continue
+            with ExitStack() as stack:  # adds in the order of the moves, so that floating-point sums are reproducible
+                if self._devices[stand] is None:
+                    self._adding[stand].synchronize()  # the host adds once everything has arrived
+                else:
+                    stack.enter_context(torch.cuda.stream(self._adding[stand]))
+                for receive in part.receives:
+                    self._keep(receive)
         return [_recorded(self._adding[stand]) if stand in step else event for stand, event in enumerate(done)]
 
     def _copy(self, receive: Receive, done: list[Any]) -> Any:
@@ -243,18 +251,6 @@ class OverDevices(_Stands):
                 stack.enter_context(torch.cuda.stream(stream))
             self._arrived(receive).copy_(sent, non_blocking=True)
         return _recorded(streams[0])
-
-    def _add(self, stand: int, part: StandPart) -> None:
-        """Issue the adds of *stand* in the order of the moves, so that floating-point sums are reproducible."""
-        if all(receive.staged is None for receive in part.receives):
-            return
-        with ExitStack() as stack:
-            if self._devices[stand] is None:
-                self._adding[stand].synchronize()  # the host adds once everything has arrived
-            else:
-                stack.enter_context(torch.cuda.stream(self._adding[stand]))
-            for receive in part.receives:
-                self._keep(receive)
 
     def _settle(self) -> None:
         for device in {device for device in self._devices if device is not None}:

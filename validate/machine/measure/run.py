@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from signal import Signals
@@ -252,9 +252,7 @@ def _asked(this: _Run, case: Case) -> dict[str, Any]:
 def _known(case: Case, interval: Interval, readings: Readings) -> dict[str, Any]:
     relative, note = interval.relative, str(case.columns.get("note", ""))
     found: dict[str, Any] = {"interval": round(relative, 5) if relative != float("inf") else None}
-    found |= {"samples": interval.samples, "throttled": readings.throttled, "power_W": readings.power_w}
-    found |= {"sm_clock_MHz": readings.sm_clock_mhz, "memory_clock_MHz": readings.memory_clock_mhz}
-    found |= {"temperature_C": readings.temperature_c, "source": "measured"}
+    found |= {"samples": interval.samples, **asdict(readings), "source": "measured"}
     found["software"] = ", nccl ".join(filter(None, (f"torch {torch.__version__}", nccl_version())))
     is_good = relative <= _WELL_KNOWN and not interval.ran_dry and not readings.held_back
     said = filter(None, (note, RAN_DRY if interval.ran_dry else ""))

@@ -162,9 +162,10 @@ OPERATORS: Mapping[str, Any] = json.loads(Path(__file__).with_name("operators.js
 """Elementwise ``functions`` that are measured, with the number of tensors that they read, and those of them
 ``with_gradient`` kernels of their own, in torch.ops.aten; an operator's ``cells`` by size, where others are usual;
 ``products``; operators that autocast computes ``in_fp32``; the phases of ``backward`` passes; and the sizes whose
-product an operator ``reads`` of each input, the last of all that follow.  Of functions: those ``of_two`` tensors,
-``choosing`` by a mask that stays in the cache, ``losses``; what torch has ``renamed``, gives an ``in_place_option`` and
-no function of its own, or has ``not_in_torch``; ``no_unary`` functions.
+product an operator ``reads`` of each input, the last of all that follow; sizes that say the columns, or the values, of
+each input that is ``fed``.  Of functions: those ``of_two`` tensors, ``choosing`` by a mask that stays in the cache,
+``losses``; what torch has ``renamed``, gives an ``in_place_option`` and no function of its own, or has
+``not_in_torch``; a ``scalar`` that is the second operand; ``no_unary`` functions.
 """
 
 

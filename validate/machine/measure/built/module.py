@@ -14,10 +14,10 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from validate.machine.measure.built.description import DescribedLayer, Description
+from validate.machine.measure.built.description import OPERATORS, DescribedLayer, Description
 from validate.machine.measure.built.operators import OperatorMaker, needed
 from validate.machine.measure.built.shapes import Shape, View, named, reshaped_part
-from validate.machine.measure.built.spans import ForwardCall, Recompute, drop, end, spans
+from validate.machine.measure.built.spans import ForwardCall, Recompute, end, pass_through, spans
 from validate.machine.measure.case import Unavailable
 
 _BLOCK = re.compile(r"(?:[^.]+\.)*?\d+(?=\.)")  # the repeated block of a layer: blocks.3 in blocks.3.mlp.up
@@ -103,15 +103,16 @@ class BuiltNetwork(nn.Module):  # type: ignore[misc]
         for number in numbers:
             shape, whole, offset = self._shapes[number], description.elements[number], 0
             found: list[tuple[View, Shape, tuple[int, int]]] = []
-            reads = ((at, i) for at, layer in enumerate(description.layers) for i in range(len(layer.inputs)))
-            for index, i in reads:
-                layer = description.layers[index]
-                if layer.inputs[i] != number:
-                    continue
-                need = _of_join(description, layer, i, needed(layer, i, whole))
+            layers = enumerate(description.layers)
+            reads = ((at, layer, i) for at, layer in layers for i, read in enumerate(layer.inputs) if read == number)
+            for index, layer, i in reads:
+                need = needed(layer, i, whole)
+                sides: Shape = ()
+                if layer.operator == "Copy" and len(layer.inputs) > 1:
+                    need, sides = _of_join(description, layer, i, need)
                 if need < whole:  # the parameter of a function tells how many columns it reads
                     cols = layer.parameters[0].elements if layer.operator == "Elementwise" and layer.parameters else 0
-                    view, part, offset = reshaped_part(shape, need, offset, cols, _sides_of_join(description, layer))
+                    view, part, offset = reshaped_part(shape, need, offset, cols, sides)
                     found.append((view, part, (index, i)))
             if not found:
                 continue
@@ -131,9 +132,7 @@ class BuiltNetwork(nn.Module):  # type: ignore[misc]
         values = dict(zip(self.fed, fed, strict=True))
         for span in self.spans:
             if span.apart:
-                given = [values[n] for n in span.inside]
-                drop(span.steps, values)
-                values.update(zip(span.outside, span(*given), strict=True))
+                pass_through(span, values, span)
             else:
                 span.go(values)
         return tuple(values[n] for n in self.outputs)
@@ -144,42 +143,30 @@ class BuiltNetwork(nn.Module):  # type: ignore[misc]
         return [span for span in self.spans if span.apart and next(span.parameters(), None) is not None]
 
 
-def _of_join(description: Description, layer: DescribedLayer, position: int, need: int) -> int:
-    """Return *need*, reduced for the largest input of a concatenation whose output is smaller than its inputs."""
-    if layer.operator != "Copy" or len(layer.inputs) < 2:
-        return need
+def _of_join(description: Description, layer: DescribedLayer, position: int, need: int) -> tuple[int, Shape]:
+    """Return *need*, reduced for the largest input of a concatenation whose output is smaller than its inputs.
+
+    With it, the height and width of the images that *layer* concatenates for a convolution; empty for others.
+    """
     sizes = [description.elements[n] for n in layer.inputs]
     more = sum(sizes) - layer.size("elements")
-    return need - more if more > 0 and sizes[position] == max(sizes) and need > more else need
-
-
-def _sides_of_join(description: Description, layer: DescribedLayer) -> Shape:
-    """Return the height and width of the images that *layer* concatenates for a convolution; empty for others."""
-    if layer.operator != "Copy" or len(layer.inputs) < 2:
-        return ()
+    need -= more if more > 0 and sizes[position] == max(sizes) and need > more else 0
     readers = (each for each in description.layers if layer.output in each.inputs and each.operator == "Conv2d")
     reader = next(readers, None)
-    return (reader.size("h_in"), reader.size("w_in")) if reader and not reader.sizes.get("transposed") else ()
+    return need, (reader.size("h_in"), reader.size("w_in")) if reader and not reader.sizes.get("transposed") else ()
 
 
 def _fed(description: Description, number: int) -> tuple[Shape, int]:
     """Return an input tensor's shape, as its first reader has it, and how many values it may take; 0: no integer."""
     layer = next(layer for layer in description.layers if number in layer.inputs)
     s, whole, samples = layer.size, description.elements[number], description.samples
-    position, most, cols = layer.inputs.index(number), 0, 1
-    match layer.operator:
-        case "Conv2d" if not layer.sizes.get("transposed"):
-            return (s("batch"), s("c_in"), s("h_in"), s("w_in")), 0
-        case "Linear" | "Recurrent":
-            cols = s("inputs")
-        case "CrossEntropy" if position == 1:
-            most = s("cols")
-        case "LayerNorm" | "Softmax" | "CrossEntropy" if position == 0:
-            cols = s("cols")
-        case "Embedding":
-            most = s("vocabulary")
-        case "Elementwise" if layer.sizes.get("function") == "nll_loss" and position == 1:
-            most = description.elements[layer.inputs[0]] // whole
+    position = layer.inputs.index(number)
+    if layer.operator == "Conv2d" and not layer.sizes.get("transposed"):
+        return (s("batch"), s("c_in"), s("h_in"), s("w_in")), 0
+    columns, values = next(iter(OPERATORS["fed"].get(layer.operator, [])[position:]), ("", ""))
+    cols, most = s(columns, 1), s(values)
+    if layer.sizes.get("function") == "nll_loss" and position == 1:
+        most = description.elements[layer.inputs[0]] // whole
     rows = whole // cols
     lead = (samples, rows // samples) if rows % samples == 0 and rows > samples else (rows,)
     return lead if cols == 1 else (*lead, cols), most

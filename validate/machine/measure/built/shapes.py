@@ -112,19 +112,13 @@ class WithParameters(nn.Module):  # type: ignore[misc]
 
 DROPOUT = 0.1  # fraction set to zero, which does not affect the time
 BINARY = frozenset(OPERATORS["of_two"])
-SCALAR: dict[str, Callable[[Any], Any]] = {
-    "add_scalar": lambda x: x + 1.0,
-    "sub_scalar": lambda x: x - 1.0,
-    "mul_scalar": lambda x: x * 0.5,
-    "div_scalar": lambda x: x / 8.0,
-    "pow_scalar": lambda x: torch.pow(x, 3.0),
-}
 
 
 def unary(function: str, *, in_place: bool) -> Callable[[Any], Any] | None:
     """Return torch's *function* of one tensor; None where it has none of that name."""
-    if function in SCALAR:
-        return SCALAR[function]
+    if (scalar := OPERATORS["scalar"].get(function)) is not None:
+        of_two = getattr(torch, function.removesuffix("_scalar"))
+        return lambda x: of_two(x, scalar)
     name = OPERATORS["renamed"].get(function, function)
     if name in OPERATORS["no_unary"] or name in BINARY or not name.isidentifier() or name.startswith("_"):
         return None

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
@@ -100,9 +101,7 @@ class StepsModule(nn.Module):  # type: ignore[misc]
             if not part.again or not torch.is_grad_enabled():
                 _run(part.steps, values)
                 continue
-            results = checkpoint(part.returned, *(values[n] for n in part.inside), use_reentrant=False, **self.how)
-            drop(part.steps, values)
-            values.update(zip(part.outside, results, strict=True))
+            pass_through(part, values, partial(checkpoint, part.returned, use_reentrant=False, **self.how))
 
     def forward(self, *given: Any) -> tuple[Any, ...]:
         """Return the tensors that later steps read, for the inputs *given*."""
@@ -111,10 +110,12 @@ class StepsModule(nn.Module):  # type: ignore[misc]
         return tuple(values[n] for n in self.outside)
 
 
-def drop(steps: Steps, values: dict[int, Any]) -> None:
-    """Remove from *values* the tensors that no step after *steps* reads."""
-    for number in {n for step in steps for n in step.over} & set(values):
+def pass_through(part: SpanPart | StepsModule, values: dict[int, Any], call: Callable[..., Any]) -> None:
+    """Replace in *values* the tensors that no step after *part* reads by what *call* returns of those that enter it."""
+    given = [values[n] for n in part.inside]
+    for number in {n for step in part.steps for n in step.over} & set(values):
         del values[number]
+    values.update(zip(part.outside, call(*given), strict=True))
 
 
 def spans(steps: Steps, outputs: Sequence[int], recompute: Recompute, *, in_blocks: bool) -> Iterator[StepsModule]:

@@ -249,10 +249,8 @@ def strategy_cases(bench: Bench) -> Iterator[Case]:
 
 def _needs_bytes(exchange: BufferExchange, *, is_cuda: bool) -> int:
     """Return the bytes of the fullest GPU, or on a CPU those of all ranks, with their inputs and expected results."""
-    held = [
-        exchange.n_elements + exchanges.staging_count(exchanges.stand_parts(exchange, s))
-        for s in range(len(exchange.stands))
-    ]
+    parts = (exchanges.stand_parts(exchange, stand) for stand in range(len(exchange.stands)))
+    held = [exchange.n_elements + exchanges.staging_count(own) for own in parts]
     return (max(held) if is_cuda else sum(held) + 2 * exchange.n_elements * len(held)) * _FLOAT_BYTES
 
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +28,10 @@ def cases(bench: Bench) -> Iterator[Case]:
         for mode, words in _MODES.items():
             if bench.is_cuda or mode != "graph":  # graphs exist only on GPUs
                 yield _case(f"time of {metric}", f"torch eager, {words}", partial(_work, build, mode))
+    passes = {"forward, recorded": False, "forward and backward": True}.items()
     layers = [
-        _case(
-            f"{_HOST} of {name}, forward{' and backward' if backward else ', recorded'}",
-            f"torch eager, chain of {_CHAIN}",
-            partial(_chain, name, backward),
-        )
-        for name in _LAYERS
-        for backward in (False, True)
+        _case(f"{_HOST} of {name}, {words}", f"torch eager, chain of {_CHAIN}", partial(_chain, name, backward))
+        for name, (words, backward) in product(_LAYERS, passes)
     ]
     yield from layers[: 2 * _COMMON]
     for name in _OPTIMISERS:

@@ -240,12 +240,9 @@ class _Operator:
         parameters = [torch.nn.Parameter(self.tensor(cols)) for _ in range(rows)]
         for each in parameters:
             each.grad = torch.randn_like(each)
-        how: dict[str, Any] = {"fused": True} if fused else {}
-        if rule == "adam":
-            rule_of: Any = torch.optim.Adam(parameters, lr=1e-5, capturable=True, **how)
-        else:
-            rule_of = torch.optim.SGD(parameters, lr=1e-5, momentum=0.9, **how)
-        step: Run = rule_of.step
+        how: dict[str, Any] = {"capturable": True} if rule == "adam" else {"momentum": 0.9}
+        of_rule = torch.optim.Adam if rule == "adam" else torch.optim.SGD
+        step: Run = of_rule(parameters, lr=1e-5, **how, **({"fused": True} if fused else {})).step
         return step
 
     def images(self, *sizes: int) -> Any:
