@@ -38,8 +38,7 @@ class TimedWork:
     hard: bool = False  # whether the work is compute-bound, so that the device's clock must settle first
 
 
-@dataclass(frozen=True, slots=True)
-class TimedRun:
+class TimedRun(NamedTuple):
     """What is timed: ``run``, after an untimed ``prepare``, else from the end of the previous one.
 
     ``begin`` is called once after warm-up, ``end`` after the last sample; it may reject the samples (Unavailable).

@@ -15,10 +15,9 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from validate.machine.measure.host import nvidia_smi, removed_on_signals
 from validate.machine.measure.table import CERTIFICATE, write_json
@@ -34,8 +33,7 @@ _WORKS = 3.3  # the three works, with what they take besides
 _WRITTEN = json.loads(Path(__file__).with_name("groups.json").read_text(encoding="utf-8"))["certificate"]
 
 
-@dataclass(frozen=True, slots=True)
-class CertificatePart:
+class CertificatePart(NamedTuple):
     """A part: its folder in the archive, the groups of cases in it, and its share of the time that parts have left."""
 
     name: str

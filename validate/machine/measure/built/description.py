@@ -11,13 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 _VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
-class DescribedParameter:
+class DescribedParameter(NamedTuple):
     """A weight or a bias; layers that name the same parameter share it."""
 
     name: str
@@ -109,8 +108,7 @@ class Sizes:
     vocabulary: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(NamedTuple):
     """A network's kind of samples, default length or side, 0 for others; ``norms``: "fused" where it has RMSNorms."""
 
     sample: str
@@ -169,8 +167,7 @@ each input that is ``fed``.  Of functions: those ``of_two`` tensors, ``choosing`
 """
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorPart:
+class OperatorPart(NamedTuple):
     """An operator in a phase: its cells, the first ``layer`` that uses it, and why it has no case (``reason``)."""
 
     layer: str

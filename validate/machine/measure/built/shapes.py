@@ -6,10 +6,9 @@ its columns in turn.  Readers that together cover the tensor share one ``split``
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -64,8 +63,7 @@ def as_heads(have: Shape, batch: int, rows: int, cols: int) -> View:
     return lambda x: x.reshape(batch, rows, cols)
 
 
-@dataclass(frozen=True, slots=True)
-class TorchLayer:
+class TorchLayer(NamedTuple):
     """A layer as torch runs it: ``call`` on its inputs, the ``shape`` of the result, and what holds its parameters."""
 
     call: Callable[..., Any]

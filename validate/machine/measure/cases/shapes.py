@@ -4,10 +4,10 @@ import json
 import math
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from itertools import count, cycle, islice
 from pathlib import Path
+from typing import NamedTuple
 
 _SEED = 20160730
 _BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}
@@ -21,8 +21,7 @@ _TRAINED = ("fwd", "fwd", "bwd_data", "fwd", "bwd_weight")
 Cells = dict[str, str | int]  # the cells that identify an operator in a phase
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorCase:
+class OperatorCase(NamedTuple):
     """An operator in a phase: its identifying cells, its FLOPs, and approximately the bytes it touches."""
 
     cells: Cells
@@ -63,8 +62,7 @@ def sized(cells: Cells) -> OperatorCase:
     return OperatorCase(cells, flop, passes * _BYTES[str(cells["dtype"])] * held)
 
 
-@dataclass(frozen=True, slots=True)
-class CallLimits:
+class CallLimits(NamedTuple):
     """The most FLOPs and bytes of one call on a device, and its precisions."""
 
     flop: float

@@ -16,10 +16,9 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from validate.machine.measure.bench import Bench
 from validate.machine.measure.case import Case, TimedWork, Unavailable
@@ -112,8 +111,7 @@ _SAMPLE_S, _LONGEST_S, _MOST_SAMPLES, _INTERVAL = 0.08, 1.2, 40, 0.02
 Sample = Callable[[], float]  # takes one sample and returns the seconds per block
 
 
-@dataclass(frozen=True, slots=True)
-class _Access:
+class _Access(NamedTuple):
     kind: Literal["read_sequential", "read_random", "write_sequential"]
     block_bytes: int
     threads: int
@@ -156,7 +154,7 @@ def cases(bench: Bench) -> Iterator[Case]:
 
     try:
         for access in _ACCESSES:
-            yield Case("storage.csv", asdict(access), partial(build, access))
+            yield Case("storage.csv", access._asdict(), partial(build, access))
     finally:
         for file in opened:
             if isinstance(file, ScratchFile):
