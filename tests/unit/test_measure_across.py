@@ -94,7 +94,7 @@ def _gradients(stepper: Stepper) -> dict[int, list[Any]]:
 def _feed(stepper: Stepper, rank: int) -> None:
     torch.manual_seed(100 + rank)
     fed = tuple(torch.randint(8, x.shape) for x in stepper.example.inputs)
-    stepper.example = replace(stepper.example, inputs=fed)
+    stepper.example = stepper.example._replace(inputs=fed)
 
 
 def spread_step(rank: int, count: int, shape: MeasuredStep) -> tuple[float, int, int]:

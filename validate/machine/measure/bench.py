@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -24,8 +24,7 @@ _PERIOD_S = 0.02  # update period of the driver's readings
 _HELD = 0.5  # of the power limit: a board that draws less is not held by it, but remembers for seconds that it was
 
 
-@dataclass(frozen=True, slots=True)
-class Readings:
+class Readings(NamedTuple):
     """Sensor readings while a case ran, by column: medians, and all reasons for throttling; None where unavailable."""
 
     sm_clock_MHz: float | None = None

@@ -4,7 +4,6 @@ import errno
 import importlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain, count, islice, takewhile
 from pathlib import Path
@@ -25,8 +24,7 @@ class Unavailable(Exception):  # noqa: N818  no error: not every machine has eve
     """A case, or a whole group, cannot run on this machine; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class TimedWork:
+class TimedWork(NamedTuple):
     """The work to time."""
 
     call: Call  # runs the work once
@@ -50,14 +48,13 @@ class TimedRun(NamedTuple):
     end: Callable[[], object] = lambda: None
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(NamedTuple):
     """One row to measure."""
 
     table: str  # file of its row
     columns: Mapping[str, str | int | float]  # cells that identify the case, unique within a table
     build: Callable[[Bench], TimedWork]  # allocates on a bench; raises Unavailable, or torch's errors
-    needs_bytes: int = field(default=0)  # about; a case too large for the device is skipped with that reason
+    needs_bytes: int = 0  # about; a case too large for the device is skipped with that reason
     needs_s: float = 0.0  # seconds that it takes at least; not begun with less time left
     # called with this case's row if it was measured before: later cases may have to match its repetitions
     known: Callable[[Mapping[str, str]], object] = lambda _: None

@@ -36,8 +36,7 @@ class StandPlace:
     index: int
 
 
-@dataclass(frozen=True, slots=True)
-class BufferExchange:
+class BufferExchange(NamedTuple):
     """Rounds of moves between stands, on buffers of ``n_elements`` elements each."""
 
     strategy: str

@@ -8,12 +8,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from signal import Signals
 from tempfile import TemporaryFile
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -34,8 +34,7 @@ _RESERVE_BYTES = 512 << 10
 Say = Callable[[str], object]
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(NamedTuple):
     """What to measure, where to write it, and how long it may take."""
 
     out: Path  # folder of the tables; rows already there are not measured again
@@ -43,7 +42,7 @@ class Settings:
     device: str = ""  # ``cuda:0`` or ``cpu``; empty: the first GPU, or else the CPU
     budget_s: float | None = None  # start no case after this many seconds
     machine: str = ""  # name in rows of steps, copies and collectives; empty: the device's
-    effort: Effort = field(default_factory=Effort)
+    effort: Effort = Effort()
     load_s: float | None = None  # seconds of a run that shows what the board holds; None: usual ones
 
 
@@ -226,7 +225,7 @@ def _time(this: _Run, work: TimedWork) -> tuple[Interval, str]:
     if work.own is not None:
         return work.own(), ""
     effort = this.settings.effort
-    effort = replace(effort, longest_s=max(0.05, min(effort.longest_s, this.remaining_s)))
+    effort = effort._replace(longest_s=max(0.05, min(effort.longest_s, this.remaining_s)))
     how: dict[str, Any] = {"at_least": work.at_least, "hard": work.hard}
     if work.watch is not None:
         watch, issue = work.watch, "queued" if isinstance(work.watch, QueuedStopwatch) else ""
@@ -252,7 +251,7 @@ def _asked(this: _Run, case: Case) -> dict[str, Any]:
 def _known(case: Case, interval: Interval, readings: Readings) -> dict[str, Any]:
     relative, note = interval.relative, str(case.columns.get("note", ""))
     found: dict[str, Any] = {"interval": round(relative, 5) if relative != float("inf") else None}
-    found |= {"samples": interval.samples, **asdict(readings), "source": "measured"}
+    found |= {"samples": interval.samples, **readings._asdict(), "source": "measured"}
     found["software"] = ", nccl ".join(filter(None, (f"torch {torch.__version__}", nccl_version())))
     is_good = relative <= _WELL_KNOWN and not interval.ran_dry and not readings.held_back
     said = filter(None, (note, RAN_DRY if interval.ran_dry else ""))

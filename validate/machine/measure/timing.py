@@ -3,19 +3,17 @@
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import comb, sqrt
 from statistics import NormalDist
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 CONFIDENCE = 0.95
 _MANY = 1000  # number of samples above which the normal approximation replaces exact counting
 FEWEST = 6  # fewest samples whose whole range covers the median with CONFIDENCE
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(NamedTuple):
     """The median of samples with its 95 % confidence interval, in the samples' unit."""
 
     median: float
@@ -69,8 +67,7 @@ class Stopwatch(Protocol):
         """Return the seconds of *calls* calls."""
 
 
-@dataclass(frozen=True, slots=True)
-class Effort:
+class Effort(NamedTuple):
     """How much effort a measurement takes."""
 
     interval: float = 0.01  # target for half the confidence interval, as a fraction of the median
@@ -117,7 +114,7 @@ def time_call(
         ran_dry |= bool(getattr(watch, "ran_dry", False))
         return took_s
 
-    return replace(repeated(sample, elapsed_s, effort), ran_dry=ran_dry)
+    return repeated(sample, elapsed_s, effort)._replace(ran_dry=ran_dry)
 
 
 def repeated(sample: Callable[[], float], spent_s: Callable[[], float], effort: Effort) -> Interval:

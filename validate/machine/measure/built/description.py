@@ -8,7 +8,6 @@ adds (``more``).  ``tests/written_networks.py`` writes the file from the simulat
 import json
 import lzma
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,8 +23,7 @@ class DescribedParameter(NamedTuple):
     trained: bool
 
 
-@dataclass(frozen=True, slots=True)
-class DescribedLayer:
+class DescribedLayer(NamedTuple):
     """An operator with its sizes, the numbers of its input tensors and the number of its output tensor."""
 
     name: str
@@ -41,8 +39,7 @@ class DescribedLayer:
         return int(self.sizes.get(name, default))
 
 
-@dataclass(frozen=True, slots=True)
-class Description:
+class Description(NamedTuple):
     """A network for a batch of ``samples``; ``fed`` are the tensors that no layer writes, the inputs."""
 
     name: str
@@ -50,7 +47,7 @@ class Description:
     elements: tuple[int, ...]
     samples: int
     sample: str = "images"
-    fed: tuple[int, ...] = field(default=())
+    fed: tuple[int, ...] = ()
 
     @property
     def parameter_count(self) -> int:
@@ -58,8 +55,7 @@ class Description:
         return sum({p.name: p.elements for layer in self.layers for p in layer.parameters}.values())
 
 
-@dataclass(frozen=True, slots=True)
-class DescriptionFile:
+class DescriptionFile(NamedTuple):
     """The location of a description: file ``name``, relative to the measurements ``folder``."""
 
     folder: str
@@ -97,8 +93,7 @@ def description_of(found: Mapping[str, Any]) -> Description:
 FILE = Path(__file__).with_name("builtin.jsonl.xz")
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
+class Sizes(NamedTuple):
     """Sizes of a sequence network; 0 stands for the network's default."""
 
     length: int = 0
@@ -141,7 +136,7 @@ def builtin_network(model: str, sizes: Sizes, batch: int, *, training: bool) -> 
     """Return *model* of *sizes* for *batch*, in training with its loss; raises ValueError if the file lacks it."""
     line = _lines().get((model, sizes, training))
     if line is None:
-        raise ValueError(f"{model} of {asdict(sizes)} is not written out")
+        raise ValueError(f"{model} of {sizes._asdict()} is not written out")
     return description_of(line["one"] if batch == 1 else _of_batch(line["more"], batch))
 
 

@@ -5,10 +5,9 @@ import inspect
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -24,8 +23,7 @@ _BLOCK = re.compile(r"(?:[^.]+\.)*?\d+(?=\.)")  # the repeated block of a layer:
 _MIXES = frozenset(("MatMul", "Attention"))  # products of activations, not of parameters
 
 
-@dataclass(frozen=True, slots=True)
-class BuiltModule:
+class BuiltModule(NamedTuple):
     """A module with a batch of random inputs; labels are among the inputs, and losses are layers."""
 
     module: Any

@@ -8,7 +8,6 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -138,7 +137,7 @@ def time_together(call: Call, effort: Effort, *, cuda: bool, renew: Look = None,
     decisions depend.  On a GPU the stream is blocked for *issue_s* seconds a call, so that only device time counts.
     *renew* is called before each sample, untimed.
     """
-    return time_call(_Together(cuda, renew, issue_s), call, replace(effort, most_calls=MOST_CALLS))
+    return time_call(_Together(cuda, renew, issue_s), call, effort._replace(most_calls=MOST_CALLS))
 
 
 class _Together:

@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from inspect import signature
 from pathlib import Path
@@ -94,8 +93,8 @@ def single_operators(shape: MeasuredStep, bench: Bench) -> Iterator[Case]:
     for part in operator_parts(shape.description(), shape.policy, shape.phase, channels_last=shape.channels_last):
         found = operator_case(OperatorCase(part.cells, 1.0, 1.0), bench)
         if not bench.is_cuda and shape.threads:
-            found = replace(found, columns={**found.columns, "threads": shape.threads})
-        yield replace(found, build=partial(left, f"{part.layer}: {part.reason}")) if part.reason else found
+            found = found._replace(columns={**found.columns, "threads": shape.threads})
+        yield found._replace(build=partial(left, f"{part.layer}: {part.reason}")) if part.reason else found
 
 
 def _build(shape: OperatorCase, mode: Mode, cache: str, bench: Bench) -> TimedWork:

@@ -4,7 +4,6 @@ import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -132,7 +131,7 @@ class Stepper:
         if shape.channels_last and shape.sample == "images":
             module = module.to(memory_format=torch.channels_last)
             images = [x.to(memory_format=torch.channels_last) if x.dim() == 4 else x for x in example.inputs]
-            example = replace(example, inputs=tuple(images))
+            example = example._replace(inputs=tuple(images))
         if shape.shards and wrap is not None:  # gathering shards is compiled together with the computation
             module = wrap(module)
         if shape.issue.startswith("compile"):
@@ -141,7 +140,7 @@ class Stepper:
         if not shape.shards and wrap is not None:
             with aside() if shape.issue.endswith("graph") and device.type == "cuda" else nullcontext():
                 module = wrap(module)
-        self.example = replace(example, module=module)
+        self.example = example._replace(module=module)
         self.optimizer = _optimizer(shape, module) if shape.phase == "train" else None
         scales = shape.policy == "amp-fp16" and shape.phase == "train"
         self.scaler = torch.amp.GradScaler(device.type, init_scale=_SCALE) if scales else None

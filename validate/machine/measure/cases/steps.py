@@ -152,7 +152,7 @@ def judged_cases(bench: Bench) -> Iterator[Case]:
     """Yield the six steps that judge a calibration: eager, as one graph, compiled, each begun only with time for it."""
     for shape in step_shapes.judged_steps(policies_of(bench)) if bench.is_cuda else ():
         needs_s = _NEEDS_S[shape.issue] + (_TRIES_S if shape.channels_last and shape.issue == "eager" else 0.0)
-        yield replace(_case(shape, bench, partial(_build, shape)), needs_s=needs_s)
+        yield _case(shape, bench, partial(_build, shape))._replace(needs_s=needs_s)
 
 
 def on_one_device(shapes: Iterable[MeasuredStep], bench: Bench) -> Iterator[Case]:
