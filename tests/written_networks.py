@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import lzma
-from dataclasses import asdict
 from typing import Any
 
 from simulator.workload.described import network_document
@@ -55,7 +54,7 @@ def written() -> bytes:
         facts = {"length": entry.defaults.get("sequence_length", 0), "image": entry.defaults.get("image", 0)}
         for training in (True, False):
             one, few, many = (network(name, sizes, batch=n, training=training) for n in (1, 2, 3))
-            line = {"model": name, "sizes": asdict(sizes), "training": training, **facts}
+            line = {"model": name, "sizes": sizes._asdict(), "training": training, **facts}
             texts.append(json.dumps({**line, "one": one, "more": lines_of(few, many)}, separators=(",", ":")))
     return ("\n".join(texts) + "\n").encode()
 

@@ -228,8 +228,7 @@ def _cells(layer: DescribedLayer) -> Cells | str:
             each = {"m": s("rows") // s("experts"), "n": s("outputs"), "k": s("inputs")}
             return {"op": "grouped_linear", "batch": s("experts"), **each}
         case "Recurrent" if s("inputs") == s("hidden") and sizes["cell"] != "rnn":
-            cell = {"batch": s("batch"), "hidden": s("hidden"), "timesteps": s("timesteps")}
-            return {"op": str(sizes["cell"]), **cell}
+            return Cells(op=str(sizes["cell"])) | {name: s(name) for name in ("batch", "hidden", "timesteps")}
     return f"no case measures {sizes.get('function') or layer.operator} by itself in these sizes"
 
 

@@ -152,10 +152,8 @@ def _blocks(steps: Sequence[ForwardCall]) -> dict[int, int]:
 
 def _attentions(steps: Sequence[ForwardCall]) -> dict[int, int]:
     """Return the attention number of each step between a block's first and last product of activations."""
-    first: dict[str, int] = {}
-    last: dict[str, int] = {}
+    places: dict[str, list[int]] = {}
     for i, step in enumerate(steps):
         if step.mixes:
-            first.setdefault(step.block, i)
-            last[step.block] = i
-    return {i: n for n, block in enumerate(last) for i in range(first[block], last[block] + 1)}
+            places.setdefault(step.block, []).append(i)
+    return {i: n for n, found in enumerate(places.values()) for i in range(found[0], found[-1] + 1)}

@@ -11,10 +11,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
+from timeit import repeat
 from typing import Any
 
 import torch
@@ -256,12 +256,7 @@ def _clock(library: ctypes.CDLL) -> float:
     turns = 1 << 16
 
     def fastest(count: int) -> float:
-        best_s = float("inf")
-        for _ in range(64):
-            began_s = time.perf_counter()
-            library.spin(1, 3, count)
-            best_s = min(best_s, time.perf_counter() - began_s)
-        return best_s
+        return min(repeat(partial(library.spin, 1, 3, count), number=1, repeat=64))
 
     return turns / max(fastest(2 * turns) - fastest(turns), 1e-9)
 

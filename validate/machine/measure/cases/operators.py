@@ -155,12 +155,10 @@ class _Operator:
         if self.cells["dtype"] == "fp8":
             right, one = self.tensor(n, k).t(), torch.ones((), device=self.device)
             return lambda: torch._scaled_mm(a, right, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
-        b = self.tensor(k, n)
-        return lambda: torch.mm(a, b)
+        return partial(torch.mm, a, self.tensor(k, n))
 
     def bmm(self, batch: int, m: int, n: int, k: int) -> Run:
-        a, b = self.tensor(batch, m, k), self.tensor(batch, k, n)
-        return lambda: torch.bmm(a, b)
+        return partial(torch.bmm, self.tensor(batch, m, k), self.tensor(batch, k, n))
 
     def conv2d(self, batch: int, c_in: int, c_out: int, h_in: int, kernel_h: int, stride: int, pad: int) -> Run:
         groups = int(self.cells["groups"])
@@ -231,8 +229,7 @@ class _Operator:
         return lambda: turned.clone(memory_format=same)
 
     def sum(self, rows: int, cols: int) -> Run:
-        x = self.tensor(cols, rows)
-        return lambda: x.sum(0)
+        return partial(self.tensor(cols, rows).sum, 0)
 
     def update(self, rows: int, cols: int) -> Run:
         rule, _, fused = str(self.variant).partition("-")
