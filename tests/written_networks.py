@@ -24,7 +24,7 @@ SIZED = tuple(dict.fromkeys((name, sizes) for name, sizes in _USED if sizes != S
 
 def options_of(sizes: Sizes) -> dict[str, int]:
     """Return the zoo's options for *sizes*."""
-    found = {name: getattr(sizes, name) for name in Sizes.__slots__ if getattr(sizes, name)}
+    found = {name: getattr(sizes, name) for name in Sizes._fields if getattr(sizes, name)}
     return {"sequence_length" if name == "length" else name: size for name, size in found.items()}
 
 

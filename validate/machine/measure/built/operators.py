@@ -63,11 +63,10 @@ class OperatorMaker(LayerMaker):
     def made(self) -> TorchLayer:
         """Return the layer by the method of its operator's name."""
         name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", self.layer.operator).lower()
-        make = getattr(self, f"_make_{name}", None)
+        make: Callable[[], TorchLayer] | None = getattr(self, f"_make_{name}", None)
         if make is None:
             raise self.lacks(f"no way to build a {self.layer.operator}")
-        made: TorchLayer = make()
-        return made
+        return make()
 
     def _seen_as(self, function: Callable[[Any], Any], want: Shape, result: Shape | None = None) -> TorchLayer:
         """Return *function* of the first input as *want*, with the shape *result*; else that of the input again."""

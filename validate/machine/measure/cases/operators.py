@@ -185,8 +185,7 @@ class _Operator:
         if self.phase == "fwd":
             return lambda: torch.softmax(x, -1)
         result, gradient = torch.softmax(x, -1), torch.randn_like(x)
-        backward = torch.ops.aten._softmax_backward_data
-        return lambda: backward(gradient, result, -1, x.dtype)
+        return partial(torch.ops.aten._softmax_backward_data, gradient, result, -1, x.dtype)
 
     def elementwise(self, rows: int, cols: int) -> Run:
         x = self.tensor(rows, cols)
@@ -215,15 +214,14 @@ class _Operator:
         return lambda: one(x)
 
     def cast(self, rows: int, cols: int) -> Run:
-        x, to = self.tensor(rows, cols), getattr(torch, _DTYPES[str(self.variant)])
-        return lambda: x.to(to)
+        return partial(self.tensor(rows, cols).to, getattr(torch, _DTYPES[str(self.variant)]))
 
     def copy(self, rows: int, cols: int) -> Run:
         x = self.tensor(rows, cols)
         turned = x.t() if self.variant == "transposed" else x
         if self.variant == "strided" and x.numel() % _SWAPPED == 0:  # as heads change places with positions
             turned = x.view(-1, 16, _SWAPPED // 16).transpose(0, 1)
-        elif self.variant not in ("", "transposed"):
+        elif self.variant and self.variant != "transposed":
             raise Unavailable(f"a strided copy is of blocks of {_SWAPPED} numbers")
         same = torch.contiguous_format
         return lambda: turned.clone(memory_format=same)
