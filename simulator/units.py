@@ -209,7 +209,8 @@ def format_binary(n_bytes: float, digits: int = 4) -> str:
     """Return *n_bytes* in the largest binary unit that it reaches, for example ``4 MiB``."""
     reached = ((scale, unit) for scale, unit in _BINARY if n_bytes >= scale)
     scale, unit = next(reached, (1, "B"))
-    return f"{n_bytes / scale:.{digits}g} {unit}"
+    number = n_bytes / scale
+    return f"{number:.{digits}g} {unit}" if number < 1000 else f"{number:.0f} {unit}"
 
 
 def format_capacity(n_bytes: float) -> str:

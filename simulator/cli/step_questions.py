@@ -1,5 +1,6 @@
 """From the options of a step to its questions, one for each machine and way: :func:`ask_steps`."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
@@ -131,8 +132,8 @@ def check_network(written: CommandOptions) -> None:
 
 
 def _layouts(written: Sequence[str]) -> list[Layout]:
-    # Without a degree, dp,fsdp are two layouts; fsdp,sync_bn is one.
-    lists = ([text] if "=" in text or "sync_bn" in text else text.split(",") for text in written or ("dp",))
+    # Without a degree, dp,fsdp are two layouts; sync_bn belongs to the one before it.
+    lists = ([text] if "=" in text else re.split(r",(?!\s*sync_bn\b)", text) for text in written or ("dp",))
     words = [word.strip() for several in lists for word in several]
     return list(dict.fromkeys(read_all(*(partial(parse_layout, word) for word in words))))
 

@@ -166,7 +166,7 @@ class StepQuestion(Checked):
             wrong = [mention(name, value) for name, value in asked.items() if value not in of_torch[name]]
             others = {"compiled": self.options.compiled, "divided": self.divided}
             for words in wrong + [mention(name) for name, said in others.items() if said]:
-                yield f"{words}: sync_bn is torch.nn.SyncBatchNorm's, for equal training over NCCL, not compiled"
+                yield f"{words}: sync_bn trains equal parts with PyTorch over NCCL, not compiled; leave one out"
         yield from exchange_faults(self)
         if self.gpus is not None:
             yield from self.device_faults(len(self.gpus))

@@ -147,7 +147,7 @@ def _unmeasured(result: TrainingRun) -> str:
         "of several programs that share their device": question.programs > 1,
         "whose ranks gather the tokens of experts": layout.gathers_tokens,
         "whose experts read rows by index": dict(question.sizes).get("expert_kernels") == "scatter",
-        "whose sequences are divided by heads and in rings": layout.cp_a2a > 1,
+        "whose sequences are divided by heads and in rings": 1 < layout.cp_a2a < layout.cp,
     }
     return next((f"no measured step {words}" for words, found in aspects.items() if found), "")
 
@@ -167,7 +167,7 @@ def memory_band(result: TrainingRun, total_bytes: float) -> tuple[float, float] 
     other = result.question.programs > 1 or result.servers or result.offload or step.options.optimizer == "muon"
     if not _trains_on_gpus(result) or step.family != "transformer" or other:
         return None
-    if layout.gathers_tokens or layout.cp_a2a > 1:
+    if layout.gathers_tokens or 1 < layout.cp_a2a < layout.cp:
         return None
     spread = memory_spreads().get(MEMORY_CLASSES.get(step.options.framework, ""))
     return None if spread is None else (total_bytes * exp(spread.low), total_bytes * exp(spread.high))

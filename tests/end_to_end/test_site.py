@@ -18,9 +18,6 @@ pytest.importorskip("furo")
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
-# Without what says nothing of the pages and takes half of the time: the theme, whose tree of all pages stands beside
-# each, and the pages of source code.
-_PLAIN = ("html_theme=basic", "extensions=myst_parser,sphinx.ext.autodoc,sphinx.ext.napoleon")
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +34,6 @@ def site(tmp_path_factory) -> Path:
         "docs/site",
         "-d",
         str(target / "trees"),
-        *(word for setting in _PLAIN for word in ("-D", setting)),
     ]
     done = subprocess.run([*command, ".", str(target / "html")], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stderr == ""

@@ -62,6 +62,7 @@ def test_at_its_ends_it_is_a_ring_and_an_exchange_of_heads() -> None:
         one, other = step(same), step(as_words)
         assert one.step_time_s == other.step_time_s
         assert one.memory[0].need.allocated_bytes == other.memory[0].need.allocated_bytes
+        assert one.confidence.band == other.confidence.band
 
 
 def test_between_its_ends_fewer_keys_go_round() -> None:

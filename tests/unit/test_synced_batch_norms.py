@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from simulator.api import Session
+from simulator.cli import run
 from simulator.devices.predict import kernel_cost
 from simulator.errors import InputError
 from simulator.questions.collective import CollectiveQuestion
@@ -168,10 +169,10 @@ def test_statistics_and_gradients_take_turns() -> None:
     [
         ("sync_bn", {"workload": "vit-b-16"}, "sync_bn: vit-b-16 has no batch norm"),
         ("sync_bn", {"options": StepOptions(compiled=True)}, "not compiled"),
-        ("sync_bn", {"options": StepOptions(mode="forward")}, "training over NCCL"),
-        ("sync_bn", {"options": StepOptions(framework="tensorflow")}, "torch.nn.SyncBatchNorm's"),
+        ("sync_bn", {"options": StepOptions(mode="forward")}, "PyTorch over NCCL"),
+        ("sync_bn", {"options": StepOptions(framework="tensorflow")}, "with PyTorch over NCCL"),
         ("sync_bn", {"strategy": "ring"}, "over NCCL"),
-        ("sync_bn", {"divided": True}, "for equal training"),
+        ("sync_bn", {"divided": True}, "trains equal parts"),
         ("sync_bn", {"software": Software(libraries=(2021, 3))}, "sync_bn is PyTorch 1.12"),
         ("tp=2,sync_bn", {}, "sync_bn is for dp, zero and fsdp"),
         ("pp=2,sync_bn", {}, "sync_bn is for dp, zero and fsdp"),
@@ -189,3 +190,10 @@ def test_its_words_are_read_back() -> None:
         assert parse_layout(layout.words) == layout
     assert Layout(zero=3, sync_bn=True).words == "fsdp,sync_bn"
     assert step("zero=1,sync_bn").called == "SyncBN, ZeRO-1"
+
+
+def test_it_belongs_to_the_layout_before_it(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--topology", "dgx-h100", "--gpus", "2", "--workload", "resnet18", "--batch", "2"]
+    assert run([*asked, "--parallel", "dp,fsdp,sync_bn"]) == 0
+    rows = {line.partition("  ")[0] for line in capsys.readouterr().out.splitlines()}
+    assert rows >= {"DDP", "SyncBN, FSDP"}

@@ -8,7 +8,15 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from simulator import units
-from simulator.units import format_bandwidth, format_duration, format_size, in_si, parse_quantity, unit_names
+from simulator.units import (
+    format_bandwidth,
+    format_binary,
+    format_duration,
+    format_size,
+    in_si,
+    parse_quantity,
+    unit_names,
+)
 from tests.calls import at_most_calls
 
 _UNITS_OF_BANDWIDTH = (
@@ -323,3 +331,9 @@ def test_what_is_rounded_up_to_the_next_unit_is_shown_in_it() -> None:
     half_up = 1e3 * (1 - 0.5 * 10**-4)
     assert format_bandwidth(half_up) == "1 kB/s"
     assert format_bandwidth(half_up * (1 - 1e-9)) == "999.9 B/s"
+
+
+def test_binary_sizes_have_no_exponent() -> None:
+    assert [format_binary(n, 3) for n in (1, 1000, 1023, 1024, 1536, 1e6)] == [
+        "1 B", "1000 B", "1023 B", "1 KiB", "1.5 KiB", "977 KiB"
+    ]  # fmt: skip

@@ -125,7 +125,11 @@ def test_a_point_of_a_curve_is_named_once(capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("--topology dgx-h100 --gpus 1 --workload resnet18 --batch 8", "4.7 to 31 s longer in eight logs of ResNet-50"),
+        (
+            "--topology dgx-h100 --gpus 1 --workload resnet18 --batch 8 --precision amp-fp16",
+            "4.7 to 31 s longer in eight",
+        ),
+        ("--topology dgx-h100 --gpus 1 --workload resnet18 --batch 8 --precision fp32", "longer, and not measured"),
         ("--topology dgx-h100 --workload bert-base --batch 2", "0.6 to 4.9 s longer in nine logs of BERT"),
         ("--topology dgx-h100 --nodes 2 --workload resnet18 --batch 8", "longer, and not measured"),
         ("--topology dgx-h100 --gpus 1 --workload resnet18 --batch 8 --cuda-graph", "longer, and not measured"),

@@ -200,6 +200,7 @@ def calibration_yaml(part: str, table: str, fitted: FittedCalibration) -> str:
         "clocks": dict(factors.clocks),
         "neighbours": neighbours,
     }
+    errors = {"median_error": left.median_ape, "mean_error": left.mean_ape}
     device = {
         **taken(factors, "compute bandwidth dispatch"),
         "by_class": dict(sorted(factors.by_class.items())),
@@ -208,8 +209,7 @@ def calibration_yaml(part: str, table: str, fitted: FittedCalibration) -> str:
         "points": {
             "table": table,
             "count": dict(sorted({**Counter(row.op for row in fitted.rows), **fitted.counts}.items())),
-            "median_error": round(left.median_ape or 0.0, 4),
-            "mean_error": round(left.mean_ape or 0.0, 4),
+            **{name: round(error, 4) for name, error in errors.items() if error is not None},
             "lines": line_ranges(sorted(row.line for row in fitted.rows), limit=None),
             "asked": sorted({row.digest for row in (*fitted.rows, *fitted.steps)}),
         },

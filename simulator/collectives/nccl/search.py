@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import combinations, pairwise, permutations
 
 from simulator.collectives.nccl import tables as t
@@ -203,7 +203,7 @@ class Search:
         self._loosest = max(kinds[0], default=_LOC), max(kinds[1], default=_PIX)
         self._ordering = Budget(_ORDER_STEPS)
         self._packing = Budget(_PACKING_STEPS[0])
-        self._packed = cache(self._pack)
+        self._kept: dict[tuple[float, float, int, int], tuple[Orders, bool]] = {}
         first: dict[int, set[int]] = {gpu: set() for gpu in seen.gpus}
         for (a, _), path in leaving:
             first[a].add(path.hops[0])
@@ -263,9 +263,12 @@ class Search:
         # Round classes down to ones that paths have, for the cache.
         intra = max((p.kind for p in self.between.values() if p.kind <= intra), default=intra)
         inter = max((p.kind for p in self.outward.values() if p.kind <= inter), default=inter)
-        return self._packed(speeds, intra, inter)
+        key = (*speeds, intra, inter)
+        if key not in self._kept:
+            self._kept[key] = self._packed(speeds, intra, inter)
+        return self._kept[key]
 
-    def _pack(self, speeds: tuple[float, float], intra: int, inter: int) -> tuple[Orders, bool]:
+    def _packed(self, speeds: tuple[float, float], intra: int, inter: int) -> tuple[Orders, bool]:
         among = RingOrders(self.seen, speeds[0], intra, self.capacity, self._ordering)
         rings = list(among.through_network(speeds[1], inter) if self.several else among.closed())
         needs = [ring.needs(*speeds) for ring in rings]
