@@ -7,7 +7,7 @@ from simulator.errors import InputError, few, mention
 from simulator.kept import Kept
 from simulator.network.machine import Link, Machine, Node
 from simulator.network.route import CLASSES, MovableRoute, Route, Share, join, route_along, striped
-from simulator.records import replace, sums_by_key
+from simulator.records import lists_by_key, replace, sums_by_key
 from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS, NicPart
 
 _DEVICE_LINKS = GPU_LINKS | {"c2c"}
@@ -65,10 +65,8 @@ class Router(Kept):
 
     def owners(self, nodes: Iterable[int]) -> dict[int, list[int]]:
         """Return, for each NIC that carries traffic of *nodes*, in their order, those nearest to it."""
-        found: dict[int, dict[int, int]] = {}
-        for node in nodes:
-            for nic, leg in self._nics_of(node):
-                found.setdefault(nic, {})[node] = CLASSES.index(leg.path_class)
+        legs = ((node, nic, CLASSES.index(leg.path_class)) for node in nodes for nic, leg in self._nics_of(node))
+        found = {nic: dict(near) for nic, near in lists_by_key((nic, (node, far)) for node, nic, far in legs).items()}
         return {nic: [n for n, far in near.items() if far == min(near.values())] for nic, near in found.items()}
 
     def _find(self, src: Node, dst: Node) -> Route:

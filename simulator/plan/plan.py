@@ -146,9 +146,7 @@ class Plan:
 
     def with_parts(self, parts: Mapping[int, tuple[Part, ...]]) -> "Plan":
         """Return the plan with other *parts*, by activity, in which activities wait for each other as in this one."""
-        tasks = list(self.tasks)
-        for number, own in parts.items():
-            tasks[number] = tasks[number]._replace(parts=own)
+        tasks = [each._replace(parts=parts[each.id]) if each.id in parts else each for each in self.tasks]
         found = replace(self, tasks=tuple(tasks))
         object.__setattr__(found, "of_order", self.of_order)
         return found

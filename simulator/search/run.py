@@ -150,13 +150,11 @@ def find_best(
         answers = done(f"simulated below {bound_s:.9e} s", simulate_way, {w.words: (space, w, bound_s) for w in ways})
         for way, answer in zip(ways, answers, strict=True):
             if answer["step_time_s"] is not None:
-                band = None if answer["band"] is None else Band(**answer["band"])
                 told: dict[str, Any] = {name: answer[name] for name in _AS_TOLD}
-                widths = {name: answer[name] and ComparisonWidth(*answer[name]) for name in ("width", "width_apart")}
-                told |= {"shares_s": dict(answer["shares"]), "band": band, **widths}
-                shared = answer.get("shared_network")
-                told |= {"shared": shared and SharedNetwork(**shared)}
-                told |= {"rates": rates_from(answer["rates"])}
+                told |= {name: answer[name] and ComparisonWidth(*answer[name]) for name in ("width", "width_apart")}
+                band, shared = answer["band"], answer.get("shared_network")
+                told |= {"band": band and Band(**band), "shared": shared and SharedNetwork(**shared)}
+                told |= {"shares_s": dict(answer["shares"]), "rates": rates_from(answer["rates"])}
                 ranking.append(RankedLayout(way, outside=tuple(answer["outside"]), **told))
             elif answer["reason"] is None:
                 slower += 1
