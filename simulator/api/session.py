@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -189,13 +189,14 @@ class Session(Context):
             refuse_passing(question.where.slow_links, "a step on one device")
             places = self.places(question.where, question.software)
             result = run_alone(places, place, self.network(question), question)
-            ranks: Sequence[int] = [places.machine.node(place.name).index]
-        else:
-            shared = self._shared(question, fold=fold)
-            if question.divided:
-                return run_divided(shared, self.source(question).build)
-            result, ranks = run_together(shared), shared.group.ranks
-        return result if question.offload == "none" else with_offload(result, ranks)
+            if question.offload == "none":
+                return result
+            return with_offload(result, [places.machine.node(place.name).index])
+        shared = self._shared(question, fold=fold)
+        if question.divided:
+            return run_divided(shared, self.source(question).build)
+        result = run_together(shared)
+        return result if question.offload == "none" else with_offload(result, shared.group.ranks)
 
     def program(self, question: ProgramQuestion) -> ProgramResult:
         """Return the result of a program; raises InputError with every fault of its file."""

@@ -204,8 +204,8 @@ def read_layout(args: Arguments, ranks: LaunchRanks, deepspeed: DeepSpeed) -> La
     has_etp = "num-experts" in args and of_expert not in (None, found.tp)  # default: --tensor-model-parallel-size
     has_sp = args.has("sequence-parallel") and found.tp > 1
     is_default = way is None and "num-experts" in args and not (deepspeed.is_there or has_flex)
-    gathers = way == "allgather" or (is_default and (has_sp or found.tp == 1))
-    gathers = gathers and experts * (of_expert or found.tp) > 1
+    asks = way == "allgather" or (is_default and (has_sp or found.tp == 1))
+    gathers = asks and experts * (of_expert or found.tp) > 1
     if gathers:
         _check_gathering(args, has_shared=has_shared)
     words = {

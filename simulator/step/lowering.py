@@ -329,7 +329,8 @@ class Lowering:
             yield name, self._run(Streaming("mul_scalar", n, half, wide), float(half))
         elif scales(options.precision):
             yield UNSCALE, self._run(Streaming("mul_scalar", n, wide, wide), float(wide))
-        size, fused, rule, others = updated_bytes(options.precision), options.fused_optimizer, options.optimizer, n
+        size, others = updated_bytes(options.precision), n
+        fused, rule = options.fused_optimizer, options.optimizer
         if rule == "muon":  # Adam's of the other parameters, which Megatron-LM fuses
             rule, fused = "adam", options.framework == "megatron"
             others -= sum(each if isinstance(each, int) else each.elements for _, each in self.singly())

@@ -62,7 +62,8 @@ def matrices_of(network: Network, options: StepOptions) -> tuple[tuple[str, Weig
     heads = {block_name(x.name): o.inputs for x, o in linear if (x.part, x.split) == ("attention", "rows")}
     found: list[tuple[str, WeightMatrix]] = []
     for layer, operator in linear:
-        name, block, outputs, copies, batch = layer.parameters[0].name, block_name(layer.name), [operator.outputs], 1, 1
+        name, block = layer.parameters[0].name, block_name(layer.name)
+        outputs, copies, batch = [operator.outputs], 1, 1
         if name not in names:
             continue
         names.remove(name)

@@ -8,7 +8,10 @@ from simulator.workload.split.experts import expert_split
 
 
 def divided(network: Network, layout: Layout, *, captured: bool = False) -> Network:
-    """Return a rank's part of *network*, in all stages, *captured* in a CUDA graph or not; raises InputError."""
+    """Return one rank's part of *network*, over all pipeline stages; raises InputError if it cannot be divided.
+
+    *captured*: in a CUDA graph, during which the host looks nothing up.
+    """
     if layout.tp > 1:
         from simulator.workload.split.tensor import tensor_split
 

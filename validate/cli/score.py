@@ -125,7 +125,9 @@ def complete_table(given: Given) -> None:
 
 def completed_table(table: tabular.Table, kind: Kind, conventions: str, most: int) -> tabular.Table:
     """Return *table*, of at most *most* rows, with what *conventions* say in its columns; raises InputError."""
-    return read_measurements(table.file, [kind], most, _completed(table, conventions)[0])[0]
+    content, _ = _completed(table, conventions)
+    completed, _ = read_measurements(table.file, [kind], most, content)
+    return completed
 
 
 def _completed(table: tabular.Table, conventions: str) -> tuple[bytes, Counter[str]]:

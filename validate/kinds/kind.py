@@ -167,7 +167,10 @@ def _frozen(value: Any) -> Any:
 def read_measurements(
     file: str, kinds: Sequence[Kind], most: int = MAX_HELD, raw: bytes | None = None
 ) -> tuple[Table, Kind]:
-    """Return the table *file*, of content *raw* if given, of at most *most* rows, and its kind; raises InputError."""
+    """Return the table *file*, of at most *most* rows, and its kind; *raw*: its content, if it is not read again.
+
+    Raises InputError as its readers do.
+    """
     records = read_records(read_bytes(file) if raw is None else raw, shown_as(file), most)
     kind = recognise(records[0].fields, kinds)
     return tabulate(records, shown_as(file), kind.needed_in(records[0].fields), kind.columns, kind.name), kind

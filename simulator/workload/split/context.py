@@ -26,6 +26,11 @@ def context_split(network: Network, ranks: int, comm: str = "p2p", of_heads: int
     return _Splitter(network, ranks, ranks if comm == "a2a" else of_heads).run(comm)
 
 
+def _chunks(operator: Attention, ranks: int) -> int:
+    """Return how many chunks a sequence has, two for each of *ranks* if attention is causal."""
+    return 2 * ranks if operator.causal else ranks
+
+
 def _key_elements(operator: Attention, length: int) -> int:
     """Return the elements of the keys and values of *length* tokens."""
     each = operator.head_size + (operator.value_size or operator.head_size)
@@ -59,7 +64,7 @@ class _Splitter(Splitter):
         return count // self._ranks if count % self._ranks == 0 else count
 
     def _check(self, layer: Layer, operator: Attention, comm: str) -> None:
-        n, length, pieces = self._ranks, operator.key_length, self._ranks * (2 if operator.causal else 1)
+        n, length, pieces = self._ranks, operator.key_length, _chunks(operator, self._ranks)
         if operator.documents:
             raise refused("layout", f"cp={n}: documents packed into a sequence are not divided among ranks here")
         if comm == "p2p" and operator.window and self._of_ring > 1:
@@ -80,7 +85,7 @@ class _Splitter(Splitter):
             self._layers.append(layer)
             return
         own = replace(operator, query_length=length // n, key_length=length // n, keeps="sums")
-        seen = length // (2 * n if operator.causal else n)  # two chunks each; only the unmasked half is computed
+        seen = length // _chunks(operator, n)  # only the unmasked half is computed
         other = replace(own, key_length=seen, causal=False, keeps="nothing")
         query, keys, _ = layer.inputs
         sent = _key_elements(operator, length // n)

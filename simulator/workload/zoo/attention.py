@@ -28,7 +28,7 @@ def self_attention(
     *,
     heads: int,
     kind: AttentionKind,
-    mask: Mask = "add-causal",
+    mask: Mask,
     kv_heads: int = 0,
     dropout: bool = False,
     window: int = 0,

@@ -134,7 +134,7 @@ def _latent_attention(x: Tensor, name: str, d: LatentAttentionMixture) -> Tensor
     key = both.gather(f"{name}.join_k", (batch, length, d.heads * size), turned)
     value = both.view(batch, length, d.heads * d.value_size)
     qkv = query, key, value
-    y = self_attention(qkv, name, heads=d.heads, kind=d.attention, documents=d.documents)
+    y = self_attention(qkv, name, heads=d.heads, kind=d.attention, mask="add-causal", documents=d.documents)
     return y.linear(f"{name}.out", d.hidden, bias=False, split="rows")
 
 
@@ -257,9 +257,16 @@ def _attention(x: Tensor, name: str, d: Decoder, number: int) -> Tensor:
         share = 2 if d.family == "nemotron" else 1
         query, key = rotate(query, f"{name}.rotate_q", share), rotate(key, f"{name}.rotate_k", share)
     window = 0 if d.window_skip and (number + 1) % d.window_skip == 0 else d.window
-    qkv, kind, packed = (query, key, value), d.attention, d.documents
     y = self_attention(
-        qkv, name, heads=d.heads, kv_heads=kv_heads, kind=kind, window=window, sinks=d.sinks, documents=packed
+        (query, key, value),
+        name,
+        heads=d.heads,
+        kind=d.attention,
+        mask="add-causal",
+        kv_heads=kv_heads,
+        window=window,
+        sinks=d.sinks,
+        documents=d.documents,
     )
     return y.linear(f"{name}.out", d.hidden, bias=d.out_bias, split="rows")
 
