@@ -86,7 +86,10 @@ def test_what_a_copy_does_not_read_is_refused(words: str, message: str) -> None:
         ("access:shared,threads=2", "threads are said by threads=2"),
         ("disk:read_sequential,4KiB,track=middle", "there is no 'middle'; allowed: inner, outer"),
         ("op:mat_mul,m=0,n=1,k=1", "m is at least 1; got 0"),
-        ("op:zzz", "permute, pool, recurrent, reduction, rotary, rows_added, rows_found, rows_taken, softmax"),
+        (
+            "op:zzz",
+            "permute, pool, ranks_found, recurrent, reduction, rotary, rows_added, rows_found, rows_taken, scattered",
+        ),
         ("op:attention,zzz=3", "precision, query-length, value-size, window"),
         ("op:gated,elements=-5", "elements is at least 1; got -5"),
         ("op:linear,rows=0,inputs=4,outputs=4", "rows is at least 1; got 0"),
