@@ -232,7 +232,11 @@ def check_emitted(session: Session, question: StepQuestion, framework: Emitter) 
     why = set()
     for words in ("dp", "fsdp"):
         try:
-            emitted_on(session, replace(question, layout=parse_layout(words)), framework)
+            asked = replace(question, layout=parse_layout(words))
+        except InputError:  # which some optimisers do not go with
+            continue
+        try:
+            emitted_on(session, asked, framework)
         except InputError as error:
             why.add(str(error))
             last = error

@@ -194,6 +194,8 @@ def _row(point: CommandOptions, door: Door) -> Row:
         if point.strategy is None and point.kind == "exchange":
             point = point.but(strategy="nccl")
         found = answers(point, _session())
+        if len(found.results) > 1:
+            raise InputError("a row has one answer; name one machine, layout, strategy and size, or vary them: --over")
     except TopocastError as error:
         said = error.spelt(door) if isinstance(error, InputError) else spelt(str(error), door)
         return {**row, "error": " / ".join(said.splitlines())}

@@ -147,6 +147,8 @@ class StepQuestion(Checked):
             yield f"{mention('remainder', self.remainder)}: is a part of what is divided best"
         if self.layout.zero == 3 and self.options.framework == "paddle":
             yield f"{mention('framework', 'paddle')}: its stage 3 is not modelled; take {mention('layout', 'zero=2')}"
+        if self.options.framework == "megatron" and how.said_of(self.sizes, "expert_kernels") == "scatter":
+            yield f"{mention('sizes', 'expert_kernels=scatter')}: Megatron-LM has no such kernels; grouped is its own"
         if self.programs > 1 and self.input is not None:
             yield f"{mention('input')}: applies to one program; leave out {mention('programs')}"
         if self.offload != "none":

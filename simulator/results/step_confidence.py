@@ -7,12 +7,15 @@ from typing import Literal
 from simulator.bands import host_chain
 from simulator.bands.composition import MEMORY_CLASSES, Composition, memory_spreads
 from simulator.bands.composition import ClassShare as Share
+from simulator.network.machine import Node
 from simulator.plan.plan import Flow, Fragment, Part
 from simulator.records import dataclass, own_data
 from simulator.results.changed import is_changed
 from simulator.results.confidence import OF_A_BOUND, Confidence, confidence_of, exchange_facts, main_format, steps_alike
 from simulator.results.training_run import TrainingRun
 from simulator.step.memory import MemoryNeed
+from simulator.topology.catalogue import load_part
+from simulator.topology.parts import GpuPart
 from simulator.training.worker import STREAM
 from simulator.units import format_size
 from simulator.workload.kernels import without_library
@@ -140,6 +143,7 @@ def _unmeasured(result: TrainingRun) -> str:
         "together with its input": result.input is not None,
         "of one process for all GPUs": question.one_process,
         "over unlike devices": len(result.parts) > 1,
+        "of boards held below their power": any(map(_is_held, result.timeline.machine.nodes)),
         "whose devices share the samples unevenly": result.shares,
         "updated by Muon": question.options.optimizer == "muon" and question.options.mode == "train",
         "with an optimiser on the host": question.offload != "none",
@@ -150,6 +154,13 @@ def _unmeasured(result: TrainingRun) -> str:
         "whose sequences are divided by heads and in rings": 1 < layout.cp_a2a < layout.cp,
     }
     return next((f"no measured step {words}" for words, found in aspects.items() if found), "")
+
+
+def _is_held(node: Node) -> bool:
+    """Return whether *node* is a GPU that may draw less than boards of its part do."""
+    part, usual = node.part, load_part(node.part_name)
+    limits = [each.board_power for each in (part, usual) if isinstance(each, GpuPart) and each.board_power]
+    return len(limits) == 2 and limits[0] < limits[1]
 
 
 UNSURE = "may run out of memory: the upper end of its band exceeds the memory"

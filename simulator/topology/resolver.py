@@ -121,11 +121,13 @@ class Resolver:
         for device, part in gpus:
             if part.board_power is None:
                 lacks = f"has no board_power, which its share, {share_W:.0f} W, would lower"
-                self.fault(path, f"power_budget: {device.name} {lacks}")
-            elif share_W < part.board_power * _LEAST_POWER:
+                self.fault(path, f"power_budget: {device.part_name} {lacks}")
+                break
+            if share_W < part.board_power * _LEAST_POWER:
                 least = f"no board takes a limit below {part.board_power * _LEAST_POWER:.0f} W, a quarter of its own"
-                self.fault(path, f"power_budget: {device.name} would have {share_W:.0f} W of it; {least}")
-            elif share_W < part.board_power:
+                self.fault(path, f"power_budget: each {device.part_name} would have {share_W:.0f} W; {least}")
+                break
+            if share_W < part.board_power:
                 to = f"{share_W:.0f} of {part.board_power:.0f} W"
                 notes.append(f"power_budget: holds each {device.part_name} to {to}")
                 held = part.model_copy(update={"board_power": share_W})

@@ -117,6 +117,10 @@ def test_a_line_is_its_parts() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (
+            "--workload gpt3-125m --precision fp16 --optimizer muon --emit megatron",
+            "is of --framework megatron; add it",
+        ),
         ("--workload resnet18 --emit megatron", "is of language models; resnet18 is none"),
         ("--workload gpt2 --emit megatron", "is of --framework megatron; add it"),
         ("--workload gpt2 --emit torchtitan", "has no options for gpt2; "),

@@ -96,6 +96,18 @@ def test_what_it_has_not_is_refused(sizes: dict[str, int | str], why: str) -> No
         network("scatter", **sizes)
 
 
+def test_megatron_has_none() -> None:
+    options = StepOptions(framework="megatron", precision="master-bf16")
+    with pytest.raises(InputError, match="Megatron-LM has no such kernels"):
+        StepQuestion(
+            where=Where("dgx-h100"),
+            workload="mixtral-8x7b",
+            batch=1,
+            sizes=(("expert_kernels", "scatter"),),
+            options=options,
+        )
+
+
 def test_a_step_has_no_band() -> None:
     sizes = (("layers", 2), ("expert_kernels", "scatter"))
     asked = StepQuestion(where=Where("dgx-a100-80gb"), gpus=(0,), workload="qwen3-30b-a3b", batch=1, sizes=sizes)

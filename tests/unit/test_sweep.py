@@ -145,6 +145,16 @@ def test_mistakes_are_one_line(over: list[str], said: str, capsys) -> None:
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "asked",
+    ["--topology dgx-h100,dgx-a100-80gb --parallel dp", "--topology dgx-h100 --parallel dp --parallel fsdp"],
+)
+def test_a_row_is_not_one_of_several_answers(capsys, asked: str) -> None:
+    words = f"sweep {asked} --workload lenet --over batch=1,2 --jobs 1"
+    assert run(words.split()) == 2
+    assert capsys.readouterr().err.startswith("simulate: a row has one answer; name one machine, layout,")
+
+
 def test_why_a_combination_is_refused_is_there_on_each_screen(capsys, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     words = ["--topology", "p3.16xlarge", "--workload", "resnet18", "--batch", "8", "--over", "parallel=dp;pp=3;pp=5"]
