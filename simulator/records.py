@@ -29,10 +29,7 @@ named_tuple = tuple.__new__
 """Makes a named tuple, ``named_tuple(cls, fields)``, of all its fields in half the time of a call of *cls*."""
 
 _SAYS = "__dataclass_params__"
-_FIELD, _CLASS_VARIABLE, _FACTORY = (
-    getattr(dataclasses, name) for name in ("_FIELD", "_FIELD_CLASSVAR", "_HAS_DEFAULT_FACTORY")
-)
-_STATE = {f"__{name}__": getattr(dataclasses, f"_dataclass_{name}") for name in ("getstate", "setstate")}
+_FIELD, _CLASS_VARIABLE = (getattr(dataclasses, name) for name in ("_FIELD", "_FIELD_CLASSVAR"))
 
 
 def _dataclass(
@@ -61,7 +58,7 @@ def _dataclass(
     if frozen:
         methods |= _refusals(made)
     if frozen and other.get("slots"):
-        methods |= _STATE
+        methods |= {"__getstate__": _state, "__setstate__": _set_state}
     for name in methods.keys() - own:
         setattr(made, name, methods[name])
     return made
@@ -108,6 +105,15 @@ def _refusals(cls: Any) -> dict[str, Any]:
     return {"__setattr__": set_attribute, "__delattr__": delete_attribute}
 
 
+def _state(self: Any) -> list[Any]:
+    return [getattr(self, each.name) for each in fields(self)]
+
+
+def _set_state(self: Any, state: list[Any]) -> None:
+    for each, value in zip(fields(self), state, strict=True):
+        object.__setattr__(self, each.name, value)
+
+
 @cache
 def _replaceable(cls: Any) -> tuple[str, ...] | None:
     """Return the names with which an object of *cls* is made; None if some of its fields cannot be given."""
@@ -141,6 +147,14 @@ class _Later:
         compiled.__qualname__, compiled.__module__ = f"{cls.__qualname__}.{name}", cls.__module__
         setattr(cls, name, compiled)
         return compiled.__get__(instance, owner)
+
+
+class _Factory:
+    def __repr__(self) -> str:
+        return "<factory>"
+
+
+_FACTORY = _Factory()
 
 
 @cache

@@ -101,7 +101,8 @@ def faults_of(context: Context, question: StepQuestion) -> _Faults:
         came = f"torch.compile came with PyTorch 2.0; {mention('libraries', 'torch-2.0')} or later is allowed"
         yield f"{mention('compiled')}: {came}, not {mention('libraries', month_words(libraries))}", {"compiled": False}
     if layout.sync_bn and libraries and libraries < _LOOKS_FOR_SAMPLES:
-        only = f"sync_bn is PyTorch 1.12's, {mention('libraries', month_words(_LOOKS_FOR_SAMPLES))} or later"
+        since = f"{mention('libraries', month_words(_LOOKS_FOR_SAMPLES))} or later"
+        only = f"sync_bn is modelled as since PyTorch 1.12: {since}"
         yield f"{mention('libraries', month_words(libraries))}: {only}", {"libraries": None}
     if question.gathers_in_fp32 and not autocasts(options.precision):
         only = f"is for autocast; take {mention('precision', 'amp-bf16')} or amp-fp16"

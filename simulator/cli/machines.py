@@ -51,7 +51,7 @@ def find_machines(written: CommandOptions, session: Session) -> list[Where]:
         name = session.machine(where).name
         if other := files.get(name):
             both = f"{one_line(other, 1000)} and {one_line(where.topology, 1000)} are both named {one_line(name, 60)}"
-            raise refused("topology", f"{both}; give one another name, by which answers tell them apart")
+            raise refused("topology", f"{both}; answers tell machines apart by name: give one another")
         files[name] = where.topology
     return found
 

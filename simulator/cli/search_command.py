@@ -70,7 +70,7 @@ def answer_best(written: CommandOptions, wanted: Mapping[str, Any]) -> Answers:
     if written.framework == "deepspeed-zero3" and not sharded:
         raise refused("framework", f"is ZeRO-3; fix {mention('layout', 'zero=3')}", "deepspeed-zero3")
     if dict(fixed).get("sync_bn"):
-        raise refused("layout", "sync_bn: is simulate's; best searches without it", one_line(wanted["parallel"], 60))
+        raise refused("layout", "best does not try sync_bn; simulate answers it", one_line(wanted["parallel"], 60))
     divides = any(isinstance(degree, int) and degree > (axis != "zero") for axis, degree in fixed if axis != "dp")
     if written.gradient_as_bucket_view and divides:
         said = mention("layout", one_line(wanted["parallel"], 60))

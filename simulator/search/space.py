@@ -9,7 +9,7 @@ from simulator.questions.calibration import Calibration
 from simulator.questions.layout import ORDER, Axis, Layout, parse_layout
 from simulator.questions.options import Recompute, StepOptions
 from simulator.questions.step import StepQuestion, accumulating
-from simulator.records import dataclass, fields, own_data, replace
+from simulator.records import dataclass, fields, replace
 from simulator.step.recompute import reruns_of
 from simulator.workload.network import Network
 from simulator.workload.operators import Attention, GroupedLinear
@@ -20,7 +20,15 @@ _LEAST_TOKENS = 1024  # of a sequence on each rank: fewer do not fill a device
 _MOST_CHUNKS = 8  # per pipeline stage
 _FAR: tuple[Axis, ...] = ("tp", "cp", "pp", "dp")  # pipeline stages close together, data-parallel replicas far apart
 _OF_EXPERTS = ("ep_comm", "flex", "ep_overlap", "delay_wgrad", "shared_overlap")  # words that go with ep
-_BESIDE: dict[str, str] = own_data("simulator.search", "beside.yaml")
+_BESIDE = {  # what goes with a word that is parsed by itself
+    **dict.fromkeys(("ep_comm", "flex", "ep_overlap", "shared_overlap"), "ep=2,"),
+    **dict.fromkeys(("vp", "schedule", "blocks"), "pp=2,"),
+    **dict.fromkeys(("cp_comm", "cp_a2a"), "cp=2,"),
+    "delay_wgrad": "ep=2,ep_overlap,",
+    "sp": "tp=2,",
+    "tp_overlap": "tp=2,sp,",
+    "shards": "zero=1,",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ def test_machines_of_one_name_are_refused(tmp_path: Path, capsys: pytest.Capture
     files = [str(tmp_path / f"{number}.yaml") for number in (1, 2)]
     network = ["--workload", "gpt3-125m" if command else "bytes:1MB"]
     assert run([*command.split(), "--topology", ",".join(files), *network]) == 2
-    assert "2.yaml are both named mine; give one another name" in capsys.readouterr().err
+    assert "2.yaml are both named mine; answers tell machines apart by name" in capsys.readouterr().err
 
 
 @pytest.mark.slow

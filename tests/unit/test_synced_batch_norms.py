@@ -173,7 +173,7 @@ def test_statistics_and_gradients_take_turns() -> None:
         ("sync_bn", {"options": StepOptions(framework="tensorflow")}, "with PyTorch over NCCL"),
         ("sync_bn", {"strategy": "ring"}, "over NCCL"),
         ("sync_bn", {"divided": True}, "trains equal parts"),
-        ("sync_bn", {"software": Software(libraries=(2021, 3))}, "sync_bn is PyTorch 1.12"),
+        ("sync_bn", {"software": Software(libraries=(2021, 3))}, "as since PyTorch 1.12"),
         ("tp=2,sync_bn", {}, "sync_bn is for dp, zero and fsdp"),
         ("pp=2,sync_bn", {}, "sync_bn is for dp, zero and fsdp"),
     ],
