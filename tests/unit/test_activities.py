@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.engine import executor
+from simulator.engine import timeline
 from simulator.engine.executor import alone, execute
 from simulator.engine.timeline import Timeline
 from simulator.network.routing import Router
@@ -161,7 +161,7 @@ def test_leaving_out_loads_that_meet_nothing_changes_nothing(data: st.DataObject
         builder.work(f"work {number}", "gpu0", seconds, stream=stream, after=after, loads=loads)
     found = ends(builder)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(executor, "undisturbed", lambda *_: set())
+        patch.setattr(timeline, "undisturbed", lambda *_: set())
         assert found == pytest.approx(ends(builder), rel=1e-9)
 
 

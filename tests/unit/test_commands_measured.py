@@ -30,7 +30,8 @@ SCENARIOS = ROOT / "simulator" / "scenarios" / "files"
 # Refusals of steps that only have options of validate run, but that torch alone cannot run.
 REFUSED = re.compile(
     r"divides layers, as Megatron-LM does|one process drives all GPUs|only DeepSpeed and Megatron-LM have it"
-    r"|a step uses torch's own exchanges|one machine is measured|is torch's|torch does not have it|multiplies integers"
+    r"|a step uses torch's own exchanges|one machine is measured|is torch's|torch does not have nf4"
+    r"|torch alone updates|multiplies integers"
     r"|is measured on the first GPUs"
     r"|sums as gradients are stored|torch's own loss is measured"
 )

@@ -97,7 +97,7 @@ SIMULATE: dict[str, tuple[str, str]] = {
     "--mode": (_STEP, "inference"),
     "--precision": (_STEP, "amp-fp16"),
     "--optimizer": (_STEP, "adam"),
-    "--ns-steps": (f"{_STEP.replace('p3.16xlarge', 'dgx-h100')} --optimizer muon", "9"),
+    "--ns-steps": ("--topology dgx-h100 --workload alexnet --batch 2 --gpus 1 --optimizer muon", "9"),
     "--seq-len": (_BERT, "128"),
     "--image": (_STEP, "64"),
     "--set": (_STEP, "classes=10"),
