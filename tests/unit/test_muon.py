@@ -284,6 +284,15 @@ def test_a_search_and_its_lines_know_it(capsys: pytest.CaptureFixture[str]) -> N
     assert "--optimizer muon --ns-steps 10" in told
 
 
+def test_shared_out_matrices_are_megatrons_layer_wise_optimizer(capsys: pytest.CaptureFixture[str]) -> None:
+    """Older checkouts refuse Muon with the flat buffer's shards."""
+    asked = "--topology dgx-h100 --workload gpt3-125m --batch 1 --framework megatron --precision master-bf16"
+    assert run(shlex.split(f"{asked} --parallel zero=1 --optimizer muon --emit megatron")) == 0
+    told = capsys.readouterr().out
+    assert "--optimizer dist_muon" in told
+    assert "--use-distributed-optimizer" not in told
+
+
 def test_fewer_iterations_are_not_recommended(capsys: pytest.CaptureFixture[str]) -> None:
     asked = (
         "sweep --topology dgx-h100 --gpus 1 --workload gpt2 --batch 1 --optimizer muon --over ns-steps=1,5 --jobs 1 -q"

@@ -43,6 +43,8 @@ def of_megatron(question: StepQuestion, ranks: Ranks) -> Emission:
     }
     if ranks.whole > 1:
         _exchange(question, layout, found)
+    if options.optimizer == "muon" and layout.zero == 1:  # whole matrices, not shards of the flat buffer
+        found.options |= {"--optimizer": "dist_muon", "--use-distributed-optimizer": False}
     _recomputation(question, found)
     adds = options.accumulation == "product" or question.micro_batches == 1
     found.lacks |= {
