@@ -1,4 +1,4 @@
-"""Networks whose layers follow one another (``chains.json``), LSTMs, NeuMF (docs/decisions/zoo.md)."""
+"""Networks whose layers follow one another (``chains.json``), VGG, LSTMs, NeuMF (docs/decisions/zoo.md)."""
 
 from functools import partial
 from typing import Any
@@ -33,6 +33,21 @@ def perceptron(
 
 
 sigmoid_perceptron = partial(perceptron, activation="sigmoid")
+
+
+def vgg(x: Tensor, classes: int, convolutions: tuple[int, ...]) -> Tensor:
+    """Return the logits of VGG with so many *convolutions* before each pool, of 64, 128, 256, 512 and 512 channels."""
+    i = 0
+    for count, channels in zip(convolutions, (64, 128, 256, 512, 512), strict=True):
+        for _ in range(count):
+            x = x.conv(f"features.{i}", channels, 3, pad=1, bias=True).relu(f"features.{i + 1}")
+            i += 2
+        x = x.pool(f"features.{i}", 2)
+        i += 1
+    x = x.adaptive_avg_pool("avgpool", 7).flatten()
+    for j in (0, 3):
+        x = x.linear(f"classifier.{j}", 4096).relu(f"classifier.{j + 1}").dropout(f"classifier.{j + 2}")
+    return x.linear("classifier.6", classes)
 
 
 def lstm_language_model(x: Tensor, hidden: int, layers: int, vocabulary: int) -> Tensor:
